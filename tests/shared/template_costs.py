@@ -20,6 +20,7 @@ from typing import Any
 from assembling import AMD, EVERY_NVIDIA, ptx, ptxas
 
 from firebrick.compiler.kernel import Function
+from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.target import Target
@@ -39,6 +40,7 @@ from firebrick.compiler.templates import (
     segmented_scatter,
     weight_gradient,
     window,
+    with_operands,
 )
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32
@@ -49,6 +51,12 @@ GEOMETRY = {f"{what}_{axis}": n for what, n in GEOMETRY.items() for axis in "hw"
 HEADS = {"group_size": 128, "tile_m": 64, "tile_n": 32, "features": 64, "vector": 4, "causal": False, "of": float32}
 DIGIT = {"group_size": 256, "each": 8, "shift": 4}
 TARGETS = EVERY_NVIDIA | AMD
+
+
+@HelperFunction
+def rectified(value: Any, bias: Any, residual: Any) -> Any:
+    """The epilogue of a layer with a shortcut."""
+    return max(value + bias, 0.0) + residual
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,17 @@ VARIANTS = {
         lambda: row_reduction(add, 0.0), {"group_size": 256, "lanes": 256, "vector": 4, "of": float32}, {"x": "float32"}
     ),
     "product": Variant(product, TILES | {"vector": 4}, {"x": "float32", "y": "float32"}),
+    "product, bias, relu and residual": Variant(
+        lambda: product(
+            epilogue=with_operands(rectified, bias="n_vectors, vector", residual="batch, m, n_vectors, vector")
+        ),
+        TILES | {"vector": 4}, dict.fromkeys(("x", "y", "bias", "residual"), "float32"),
+    ),
     "convolution": Variant(convolution, TILES | GEOMETRY, {"x": "float32"}),
+    "convolution, bias, relu and residual": Variant(
+        lambda: convolution(epilogue=with_operands(rectified, bias="outputs", residual="batch, outputs, positions")),
+        TILES | GEOMETRY, dict.fromkeys(("x", "bias", "residual"), "float32"),
+    ),
     "gradient of a convolution by its input": Variant(input_gradient, TILES | GEOMETRY, {"cotangent": "float32"}),
     "gradient of a convolution by its weight": Variant(
         weight_gradient, TILES | GEOMETRY | {"splits": 8}, {"cotangent": "float32"}

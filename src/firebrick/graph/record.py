@@ -8,6 +8,7 @@ function, so it is one loop for each kind of variable and calls no other method 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
@@ -22,7 +23,7 @@ from firebrick.graph.contents import decimal_context
 from firebrick.graph.spaces import ABSENT, bits_of
 
 
-class Record:
+class Record(ABC):
     """What one walk has seen.
 
     Attributes:
@@ -73,9 +74,9 @@ class Record:
         self.draws: list[Any] = []  # generators of NumPy, Python and PyTorch
         self.classes: list[type] = []
 
+    @abstractmethod
     def visit(self, path: str, v: Any) -> None:
         """Walk through a value in the way of its type."""
-        raise NotImplementedError
 
     def add(self, path: str, *what: Any) -> None:
         """Make ``what`` a part of the key."""

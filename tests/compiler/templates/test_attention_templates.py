@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from firebrick.compiler.templates import TemplateProblem, attention, deltas, key_gradients, query_gradient
+from firebrick.compiler.templates import attention, deltas, key_gradients, query_gradient
 from firebrick.core.dtypes import float32
 
 Array = np.ndarray[Any, Any]
@@ -82,10 +82,3 @@ def test_a_row_that_sees_nothing_is_0_and_one_that_sees_scores_of_minus_infinity
     out = heads.forward()[0].ravel()
     assert out[0] == 0
     assert np.isnan(out[1:]).all()
-
-
-def test_a_template_of_attention_is_not_valid_for_more_features_than_its_tiles_have() -> None:
-    constants = SMALL | {"causal": False}
-    assert attention().valid_for(TemplateProblem({"d": 16, "e": 16}), **constants)
-    assert not attention().valid_for(TemplateProblem({"d": 17, "e": 16}), **constants)
-    assert not attention().valid_for(TemplateProblem({"d": 16, "e": 16}), **constants | {"tile_n": 24})

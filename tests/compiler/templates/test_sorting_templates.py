@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from firebrick.compiler.templates import TemplateProblem, digit_counts, digit_scatter, scan, segmented_scatter, window
+from firebrick.compiler.templates import digit_counts, digit_scatter, scan, segmented_scatter, window
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, int32
 
@@ -61,12 +61,3 @@ def test_windows_are_those_of_torch(kernel: tuple[int, int], stride: tuple[int, 
     (found,) = window(larger, -np.inf).program({"x": "float32"}, **constants).interpreted([x], {}, checked=True)
     want = torch.nn.functional.max_pool2d(torch.tensor(x), kernel, stride, padding).numpy()
     assert np.array_equal(found.reshape(want.shape), want)
-
-
-def test_templates_of_sorts_and_scatters_say_what_they_are_valid_for() -> None:
-    digits = {"group_size": 256, "each": 8, "shift": 4}
-    assert digit_scatter().valid_for(TemplateProblem({"n": 1000}), **digits)
-    assert not digit_scatter().valid_for(TemplateProblem({"n": 1 << 31}), **digits)
-    for bad in ({"shift": 3}, {"group_size": 48}, {"each": 0}):
-        assert not digit_counts().valid_for(TemplateProblem({"n": 1000}), **digits | bad)
-    assert not segmented_scatter(add, 0.0).valid_for(TemplateProblem({}), group_size=64, across=3)

@@ -19,7 +19,6 @@ from firebrick.compiler.kernel.language.calls import HelperFunction, InlinedExpr
 from firebrick.compiler.kernel.language.kernel_program import LaunchSizes
 from firebrick.compiler.templates import (
     Template,
-    TemplateProblem,
     attention,
     convolution,
     digit_counts,
@@ -30,10 +29,11 @@ from firebrick.compiler.templates import (
     scan,
     segmented_scatter,
     weight_gradient,
+    with_operands,
 )
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, float64
-from firebrick.core.errors import ExecutionError, KernelCompileError
+from firebrick.core.errors import ExecutionError, KernelCompileError, ShapeError
 from firebrick.scalar.expr import load
 
 Array = np.ndarray[Any, Any]
@@ -48,6 +48,11 @@ def squared(value: Any) -> Any:
 @HelperFunction
 def one_more(value: Any) -> Any:
     return value + 1.0
+
+
+@HelperFunction
+def one_more_of(value: Any, other: Any) -> Any:
+    return value * other + 1.0
 
 
 @HelperFunction
@@ -224,6 +229,47 @@ def test_a_convolution_has_a_prologue_and_an_epilogue() -> None:
     assert np.array_equal(found.reshape(want.shape), want)
 
 
+@HelperFunction
+def rectified(value: Any, bias: Any) -> Any:
+    return max(value + bias, 0.0)
+
+
+def test_a_product_has_operands_of_its_epilogue() -> None:
+    x, y, bias, residual = whole((2, 6, 8)), whole((2, 8, 12), 1), whole((12,), 2), whole((2, 6, 12), 3)
+    arrays = [vectors(a, 4) for a in (x, y, bias)]
+    found = run(product(epilogue=with_operands(add, bias="n_vectors, vector")), arrays, vector=4, **SMALL)
+    assert np.array_equal(found.reshape(2, 6, 12), x @ y + bias)
+    t = product(epilogue=with_operands(rectified, bias="n_vectors, vector"))
+    assert np.array_equal(run(t, arrays, vector=4, **SMALL).reshape(2, 6, 12), np.maximum(x @ y + bias, 0))
+    t = product(epilogue=with_operands(add, residual="batch, m, n_vectors, vector"))
+    found = run(t, [*arrays[:2], vectors(residual, 4)], vector=4, **SMALL)
+    assert np.array_equal(found.reshape(2, 6, 12), x @ y + residual)
+
+
+def test_operands_of_a_scalar_expression_are_its_loads_behind_the_element() -> None:
+    """As in the results of a Contract, where load(0) is the element of the product."""
+    found, scale, number = (load(k, "float32") for k in range(3))
+    e = InlinedExpression("scaled", found * scale + number)
+    x, y, by_row = whole((1, 5, 8)), whole((1, 8, 4), 1), whole((5,), 2)
+    t = product(epilogue=with_operands(e, scale="m", number=""))
+    found_out = run(t, [vectors(x, 1), vectors(y, 1), by_row, np.array(7, np.float32)], vector=1, **SMALL)
+    assert np.array_equal(found_out.reshape(1, 5, 4), (x @ y) * by_row[:, None] + 7)
+    assert t is product(epilogue=with_operands(e, scale="m", number=""))
+
+
+def test_wrong_operands_of_functions_are_errors() -> None:
+    for axes in ("k_vectors, vector", "m, m", "columns"):
+        with pytest.raises(ShapeError, match="the axes of an operand are some of batch, m, n_vectors, vector, each once"):
+            product(epilogue=with_operands(add, bias=axes))
+    for name in ("x", "of"):
+        with pytest.raises(KernelCompileError, match="each parameter has a name of its own"):
+            product(epilogue=with_operands(add, **{name: "m"}))
+    t = product(epilogue=with_operands(rectified, bias="m", more="m"))
+    x, by_row = whole((1, 2, 2, 1)), whole((2,))
+    with pytest.raises(KernelCompileError, match="rectified has a parameter for an element and 2 operands"):
+        run(t, [x, x, by_row, by_row], vector=1, **SMALL)
+
+
 def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
@@ -235,6 +281,14 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
         row_reduction(add, 0.0), [drawn(5, 19, 4)], {"group_size": 128, "lanes": 64, "vector": 4, "of": float32}
     ),
     "product": (product(), [drawn(2, 17, 3, 4), drawn(2, 12, 5, 4)], SMALL | {"vector": 4}),
+    "product with operands": (
+        product(with_operands(one_more_of, by_row="m"), epilogue=with_operands(rectified, bias="n_vectors, vector")),
+        [drawn(2, 17, 3, 4), drawn(2, 12, 5, 4), drawn(17), drawn(5, 4)], SMALL | {"vector": 4},
+    ),
+    "convolution with operands": (
+        convolution(epilogue=with_operands(add, residual="batch, outputs, positions")),
+        [drawn(2, 3, 5, 6), drawn(5, 27), drawn(2, 5, 30)], SMALL | geometry((3, 3), 1, 1, 1),
+    ),
     "convolution": (
         convolution(), [drawn(2, 3, 5, 6), drawn(5, 27)], SMALL | geometry((3, 3), 1, 1, 1)
     ),
@@ -307,14 +361,3 @@ def test_each_barrier_of_a_template_is_needed(name: str) -> None:
         hasty = replace(function, body=without(function.body, number, [0]))
         with pytest.raises(ExecutionError):
             interpret(hasty, {n: x.copy() for n, x in memory.items()}, sizes.scalars, sizes.grid)
-
-
-def test_templates_say_what_they_are_valid_for() -> None:
-    constants = SMALL | {"vector": 4}
-    assert product().valid_for(TemplateProblem({}, 16), **constants)
-    assert not product().valid_for(TemplateProblem({}, 4), **constants)
-    for bad in ({"group_size": 32}, {"rows": 2}, {"tile_k": 6}, {"vector": 3}):
-        assert not product().valid_for(TemplateProblem({}, 16), **constants | bad)
-    assert not scan(add, 0.0).valid_for(TemplateProblem({}, 16), group_size=48, vector=1, of=float32)
-    assert not row_reduction(add, 0.0).valid_for(TemplateProblem({}, 8), group_size=64, lanes=64, vector=4, of=float32)
-    assert not row_reduction(add, 0.0).valid_for(TemplateProblem({}, 16), group_size=64, lanes=48, vector=4, of=float32)

@@ -1,6 +1,7 @@
 """Kernels of the specs for GPUs, written once in the kernel language, with tile sizes as compile-time constants."""
 
 from firebrick.compiler.templates.attention_gradient import deltas, key_gradients, query_gradient
+from firebrick.compiler.templates.epilogues import WithOperands, with_operands
 from firebrick.compiler.templates.plane_windows import window
 from firebrick.compiler.templates.product import product
 from firebrick.compiler.templates.radix_sort import digit_counts, digit_scatter
@@ -14,6 +15,7 @@ from firebrick.compiler.templates.tiled_convolution import convolution, input_gr
 __all__ = [
     "Template",
     "TemplateProblem",
+    "WithOperands",
     "attention",
     "convolution",
     "deltas",
@@ -29,4 +31,5 @@ __all__ = [
     "template",
     "weight_gradient",
     "window",
+    "with_operands",
 ]

@@ -8,7 +8,6 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from math import exp
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from firebrick.compiler.kernel.language.annotations import ParameterType
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, constant, operand, result, template, whole_subgroups
 from firebrick.compiler.templates.tiled_attention import (
     ACROSS,
     TYPES,
@@ -37,11 +36,6 @@ _OPERANDS: dict[str, ParameterType | type] = {
 }  # fmt: skip
 
 
-def _rows_valid(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    aligned = problem.alignment % min(16, constants["vector"] * constants["of"].itemsize) == 0
-    return bool(aligned and constants["group_size"] % 32 == 0)
-
-
 @lru_cache(maxsize=64)
 def deltas() -> Template:
     """The template of the sums of the products of two rows.
@@ -55,7 +49,8 @@ def deltas() -> Template:
             "x": operand(None, "rows, vectors, vector"), "y": operand("x", "rows, vectors, vector"), "out": result("x", "rows"),
             "group_size": constant(int), "vector": constant(int), "of": constant(DType),
         },
-        "(rows + group_size // 32 - 1) // (group_size // 32)", "group_size", _rows_valid,
+        "(rows + group_size // 32 - 1) // (group_size // 32)", "group_size", whole_subgroups,
+        floating=True,
     )  # fmt: skip
     def deltas(x: Any, y: Any, out: Any, group_size: int, vector: int, of: Any) -> None:
         row = group() * (group_size // 32) + lane() // 32
@@ -99,7 +94,7 @@ def query_gradient() -> Template:
 
     @template(
         {**_OPERANDS, "out": result("query", "batch, queries, d_vectors, vector"), **TYPES},
-        "batch, (queries + tile_m - 1) // tile_m", "group_size", valid_for,
+        "batch, (queries + tile_m - 1) // tile_m", "group_size", valid_for, floating=True,
     )  # fmt: skip
     def query_gradient(
         query: Any, key: Any, value: Any, cotangent: Any, logarithms: Any, delta: Any, mask: Any, scale: Any, out: Any,
@@ -164,7 +159,7 @@ def key_gradients() -> Template:
             **_OPERANDS, "key_out": result("query", "batch, keys, d_vectors, vector"),
             "value_out": result("query", "batch, keys, e_vectors, vector"), **TYPES,
         },
-        "batch, (keys + tile_m - 1) // tile_m", "group_size", valid_for,
+        "batch, (keys + tile_m - 1) // tile_m", "group_size", valid_for, floating=True,
     )  # fmt: skip
     def key_gradients(
         query: Any, key: Any, value: Any, cotangent: Any, logarithms: Any, delta: Any, mask: Any, scale: Any, key_out: Any,

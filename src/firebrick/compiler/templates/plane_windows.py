@@ -5,20 +5,14 @@ An item has a result. Neighbouring items read neighbouring elements, which the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.intrinsics import group, lane
 from firebrick.compiler.templates.epilogues import Elementwise, same
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
-from firebrick.compiler.templates.tiled_convolution import GEOMETRY, OUT_SIZES
+from firebrick.compiler.templates.template import Template, constant, holds, operand, result, template
+from firebrick.compiler.templates.tiled_convolution import GEOMETRY, OUT_SIZES, within_reach
 from firebrick.core.dtypes import DType
-
-
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Any sizes."""
-    return bool(1 <= constants["group_size"] <= 1024)
 
 
 @lru_cache(maxsize=64)
@@ -41,7 +35,8 @@ def window(combine: Elementwise, first: float, prologue: Elementwise = same, epi
             "out": result("x", f"planes, {OUT_SIZES['h']} * {OUT_SIZES['w']}"), "group_size": constant(int),
             "of": constant(DType), **GEOMETRY,
         },
-        f"planes, ({OUT_SIZES['h']} * {OUT_SIZES['w']} + group_size - 1) // group_size", "group_size", valid_for,
+        f"planes, ({OUT_SIZES['h']} * {OUT_SIZES['w']} + group_size - 1) // group_size", "group_size",
+        lambda launch: within_reach(launch) and holds(first, launch),
     )  # fmt: skip
     def window(
         x: Any, out: Any, group_size: int, of: Any, kernel_h: int, kernel_w: int, stride_h: int, stride_w: int, padding_h: int,

@@ -2,72 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, lane, registers, shared, unrolled
-from firebrick.compiler.templates.epilogues import Elementwise, same
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
-from firebrick.compiler.templates.tiles import PADDING, TYPES, aligned, no_notes, tiled, whole_tiles
+from firebrick.compiler.templates.epilogues import ElementwiseOfOperands, by_index, same
+from firebrick.compiler.templates.template import Template, TemplateSizes, constant, operand, result, template
+from firebrick.compiler.templates.tiles import PADDING, TYPES, no_notes, tiled, whole_tiles
 
 
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Any sizes, of which those of the operands' last axes are in vectors; aligned addresses for vectors."""
-    return aligned(problem, constants) and whole_tiles(constants)
+def valid_for(launch: TemplateSizes) -> bool:
+    """Any sizes, of which those of the operands' last axes are in vectors."""
+    return whole_tiles(launch.sizes, launch.sizes["vector"])
 
 
 @lru_cache(maxsize=64)
-def product(left: Elementwise = same, right: Elementwise = same, epilogue: Elementwise = same) -> Template:
+def product(
+    left: ElementwiseOfOperands = same, right: ElementwiseOfOperands = same, epilogue: ElementwiseOfOperands = same
+) -> Template:  # fmt: skip
     """The template of a product.
 
     Args:
-        left: What each element of the left operand is replaced by.
-        right: What each element of the right operand is replaced by.
-        epilogue: What each result is replaced by.
+        left: What each element of the left operand is replaced by; its axes are batch, m, k_vectors, vector.
+        right: What each element of the right operand is replaced by; its axes are batch, k, n_vectors, vector.
+        epilogue: What each result is replaced by; its axes are batch, m, n_vectors, vector.
 
     Returns:
         Kernel of ``x`` [batch, m, k / vector, vector] and ``y`` [batch, k, n / vector, vector] → ``out`` [batch, m, n / vector,
-        vector].
+        vector]. Operands of the functions are in front of ``out``.
     """
+    inner = "k_vectors * vector"
+    of_x, more_x = by_index(left, {n: n for n in ("batch", "m", "k_vectors", "vector")})
+    of_y, more_y = by_index(right, {"batch": "batch", "k": inner, "n_vectors": "n_vectors", "vector": "vector"})
+    of_out, more_out = by_index(epilogue, {n: n for n in ("batch", "m", "n_vectors", "vector")})
 
     @HelperFunction
     def read_left(arrays: Any, notes: Any, held: Any, part: Any, row: Any, step: Any) -> None:
-        x, batch, vector, of = arrays
+        x, more, batch, vector, of = arrays
         for v in unrolled(vector):
             held[part, v] = of(0)
         if row < x.shape[1] and step < x.shape[2]:
             for v in unrolled(vector):
-                held[part, v] = left(of(x[batch, row, step, v]))
+                held[part, v] = of_x(of(x[batch, row, step, v]), more, (batch, row, step, v))
 
     @HelperFunction
     def read_right(arrays: Any, notes: Any, held: Any, part: Any, column: Any, step: Any) -> None:
-        y, batch, vector, of = arrays
+        y, more, batch, vector, of = arrays
         for v in unrolled(vector):
             held[part, v] = of(0)
         if step < y.shape[1] and column < y.shape[2]:
             for v in unrolled(vector):
-                held[part, v] = right(of(y[batch, step, column, v]))
+                held[part, v] = of_y(of(y[batch, step, column, v]), more, (batch, step, column, v))
 
     @template(
         {
-            "x": operand(None, "batch, m, k_vectors, vector"), "y": operand(None, "batch, k, n_vectors, vector"),
+            "x": operand(None, "batch, m, k_vectors, vector"), "y": operand(None, f"batch, {inner}, n_vectors, vector"),
+            "left_operands": more_x, "right_operands": more_y, "operands": more_out,
             "out": result("x", "batch, m, n_vectors, vector"), **TYPES, "vector": constant(int),
         },
         "batch, (m + tile_m - 1) // tile_m, (n_vectors * vector + tile_n - 1) // tile_n", "group_size", valid_for,
+        floating=True,
     )  # fmt: skip
     def product(
-        x: Any, y: Any, out: Any, group_size: int, tile_m: int, tile_n: int, tile_k: int, rows: int, columns: int, of: Any,
-        vector: int,
+        x: Any, y: Any, left_operands: Any, right_operands: Any, operands: Any, out: Any, group_size: int, tile_m: int,
+        tile_n: int, tile_k: int, rows: int, columns: int, of: Any, vector: int,
     ) -> None:  # fmt: skip
         batch, block_m, block_n = group()
         tile_x = shared(of, 2 * tile_k * (tile_m + PADDING))
         tile_y = shared(of, 2 * tile_k * (tile_n + PADDING))
         total = registers(of(0), (rows, columns))
+        held = registers(of(0), vector)
         tiled(
-            ((x, batch, vector, of), no_notes, read_left, True, vector),
-            ((y, batch, vector, of), no_notes, read_right, False, vector),
+            ((x, left_operands, batch, vector, of), no_notes, read_left, True, vector),
+            ((y, right_operands, batch, vector, of), no_notes, read_right, False, vector),
             total, tile_x, tile_y, block_m * tile_m, block_n * tile_n, 0, y.shape[1],
             (group_size, tile_m, tile_n, tile_k, rows, columns, of),
         )  # fmt: skip
@@ -80,7 +88,10 @@ def product(left: Elementwise = same, right: Elementwise = same, epilogue: Eleme
                     first = j * vector // 4 * (4 * tile_n // columns) + j * vector % 4
                     column = block_n * (tile_n // vector) + first // vector + at_n * (4 // vector)
                     if column < y.shape[2]:
+                        # all operands are read first: LLVM does not merge stores with reads between them
                         for v in unrolled(vector):
-                            out[batch, row, column, v] = epilogue(total[i, j * vector + v])
+                            held[v] = of_out(total[i, j * vector + v], operands, (batch, row, column, v))
+                        for v in unrolled(vector):
+                            out[batch, row, column, v] = held[v]
 
     return product

@@ -10,13 +10,12 @@ Keys are uint32; others are made ones of the same order before. A value, such as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import atomic_add, barrier, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateSizes, constant, operand, result, template, whole_subgroups
 from firebrick.core import dtypes
 
 BITS = 4
@@ -24,14 +23,14 @@ BITS = 4
 DIGITS = 1 << BITS
 int32: Any = dtypes.int32
 uint32: Any = dtypes.uint32
-_CONSTANTS = {"group_size": constant(int), "each": constant(int), "shift": constant(int)}
+_CONSTANTS = {"group_size": constant(int), "each": constant(int), "shift": constant(int, 0)}
+GROUPS = "(n + group_size * each - 1) // (group_size * each)"
+"""The number of groups of a launch."""
 
 
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Fewer than 2^31 keys; ``shift`` is that of a digit."""
-    size = constants["group_size"]
-    fits = problem.sizes.get("n", 0) < 1 << 31 and constants["shift"] in range(0, 32, BITS)
-    return bool(fits and size % 32 == 0 and 32 <= size <= 512 and constants["each"] >= 1)
+def valid_for(launch: TemplateSizes) -> bool:
+    """Fewer than 2^31 keys, whose places are int32; whole subgroups of 32 items; ``shift`` is that of a digit."""
+    return launch.elements < 1 << 31 and launch.sizes["shift"] in range(0, 32, BITS) and whole_subgroups(launch)
 
 
 @HelperFunction
@@ -57,9 +56,9 @@ def digit_counts() -> Template:
     @template(
         {
             "keys": operand(dtypes.uint32, "n"),
-            "counts": result(dtypes.int32, f"{DIGITS}, (n + group_size * each - 1) // (group_size * each)"), **_CONSTANTS,
+            "counts": result(dtypes.int32, f"{DIGITS}, {GROUPS}"), **_CONSTANTS,
         },
-        "(n + group_size * each - 1) // (group_size * each)", "group_size", valid_for,
+        GROUPS, "group_size", valid_for,
     )  # fmt: skip
     def digit_counts(keys: Any, counts: Any, group_size: int, each: int, shift: int) -> None:
         found = shared(int32, DIGITS)
@@ -89,10 +88,10 @@ def digit_scatter() -> Template:
     @template(
         {
             "keys": operand(dtypes.uint32, "n"), "values": operand(dtypes.int32, "n"),
-            "starts": operand(dtypes.int32, "digits, groups"), "keys_out": result(dtypes.uint32, "n"),
+            "starts": operand(dtypes.int32, f"{DIGITS}, {GROUPS}"), "keys_out": result(dtypes.uint32, "n"),
             "values_out": result(dtypes.int32, "n"), **_CONSTANTS,
         },
-        "(n + group_size * each - 1) // (group_size * each)", "group_size", valid_for,
+        GROUPS, "group_size", valid_for,
     )  # fmt: skip
     def digit_scatter(
         keys: Any, values: Any, starts: Any, keys_out: Any, values_out: Any, group_size: int, each: int, shift: int

@@ -6,23 +6,19 @@ among 32, and through shared memory beyond. So the order of the operation depend
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, shared, shuffle, unrolled
 from firebrick.compiler.templates.epilogues import Elementwise, same
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateSizes, constant, holds, operand, result, template
 from firebrick.core.dtypes import DType
 
 
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Any sizes; an axis of vectors has aligned ones."""
-    size, lanes = constants["group_size"], constants["lanes"]
-    whole = size % lanes == 0 and lanes & (lanes - 1) == 0 and size % min(lanes, 32) == 0
-    # the shared parts of a row are combined by 32 items, each of which takes one
-    aligned = problem.alignment % min(16, constants["vector"] * constants["of"].itemsize) == 0
-    return bool(whole and aligned and lanes <= 1024)
+def valid_for(launch: TemplateSizes) -> bool:
+    """Any sizes; the items of a row are a power of two that divides the group."""
+    size, lanes = launch.sizes["group_size"], launch.sizes["lanes"]
+    return size % lanes == 0 and lanes & (lanes - 1) == 0
 
 
 @lru_cache(maxsize=64)
@@ -45,7 +41,8 @@ def row_reduction(combine: Elementwise, first: float, prologue: Elementwise = sa
             "x": operand(None, "rows, vectors, vector"), "out": result("x", "rows"), "group_size": constant(int),
             "lanes": constant(int), "vector": constant(int), "of": constant(DType),
         },
-        "(rows + group_size // lanes - 1) // (group_size // lanes)", "group_size", valid_for,
+        "(rows + group_size // lanes - 1) // (group_size // lanes)", "group_size",
+        lambda launch: valid_for(launch) and holds(first, launch),
     )  # fmt: skip
     def row_reduction(x: Any, out: Any, group_size: int, lanes: int, vector: int, of: Any) -> None:
         row = group() * (group_size // lanes) + lane() // lanes

@@ -7,21 +7,13 @@ several short ones, of which ``row_reduction`` gives the sums, whose exclusive s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, registers, shared, shuffle, unrolled
 from firebrick.compiler.templates.epilogues import Elementwise, same
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, constant, holds, operand, result, template, whole_subgroups
 from firebrick.core.dtypes import DType
-
-
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Any sizes; aligned addresses for vectors."""
-    size = constants["group_size"]
-    aligned = problem.alignment % min(16, constants["vector"] * constants["of"].itemsize) == 0
-    return bool(aligned and size % 32 == 0 and 32 <= size <= 1024)
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +36,7 @@ def scan(combine: Elementwise, first: float, prologue: Elementwise = same) -> Te
             "out": result("x", "rows, vectors, vector"),
             "group_size": constant(int), "vector": constant(int), "exclusive": constant(bool), "of": constant(DType),
         },
-        "rows", "group_size", valid_for,
+        "rows", "group_size", lambda launch: whole_subgroups(launch) and holds(first, launch),
     )  # fmt: skip
     def scan(x: Any, start: Any, out: Any, group_size: int, vector: int, exclusive: bool, of: Any) -> None:
         row, own = group(), lane() % 32

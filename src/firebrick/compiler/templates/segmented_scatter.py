@@ -8,21 +8,19 @@ in a tree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, shared, unrolled
 from firebrick.compiler.templates.epilogues import Elementwise, same
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateSizes, constant, holds, operand, result, template
 from firebrick.core.dtypes import DType, int64
 
 
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Any sizes; ``order`` is a permutation by destination, which no template can test."""
-    size, across = constants["group_size"], constants["across"]
-    powers = size & (size - 1) == 0 == across & (across - 1)
-    return bool(powers and 1 <= across <= size <= 1024)
+def valid_for(launch: TemplateSizes) -> bool:
+    """Any sizes; powers of two. What ``order`` and ``starts`` contain, no template can test."""
+    size, across = launch.sizes["group_size"], launch.sizes["across"]
+    return size & (size - 1) == 0 == across & (across - 1) and across <= size
 
 
 @lru_cache(maxsize=64)
@@ -42,10 +40,11 @@ def segmented_scatter(combine: Elementwise, first: float, prologue: Elementwise 
     @template(
         {
             "target": operand(None, "rows, columns"), "values": operand("target", "items, columns"),
-            "order": operand(int64, "items"), "starts": operand(int64, "starts_size"), "out": result("target", "rows, columns"),
+            "order": operand(int64, "items"), "starts": operand(int64, "rows + 1"), "out": result("target", "rows, columns"),
             "group_size": constant(int), "across": constant(int), "of": constant(DType),
         },
-        "rows, (columns + across - 1) // across", "group_size", valid_for,
+        "rows, (columns + across - 1) // across", "group_size",
+        lambda launch: valid_for(launch) and holds(first, launch),
     )  # fmt: skip
     def segmented_scatter(
         target: Any, values: Any, order: Any, starts: Any, out: Any, group_size: int, across: int, of: Any

@@ -9,14 +9,13 @@ neighbours; a feature beyond those of the arrays is 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from math import exp, inf, log
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateSizes, constant, operand, result, template
 from firebrick.core.dtypes import DType, bool_
 
 ACROSS = 16
@@ -30,19 +29,22 @@ TYPES = {
 """The constants of attention; ``features`` is that of the tiles, at least that of the arrays."""
 
 
-def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Any numbers of queries and keys; no more features than those of the tiles; aligned addresses for vectors."""
-    c = constants
-    size, vector = c["group_size"], c["vector"]
-    tiles = (c["tile_m"], c["tile_n"], c["features"])
-    return bool(
-        problem.sizes.get("d", 0) <= c["features"] >= problem.sizes.get("e", 0)
+def valid_for(launch: TemplateSizes) -> bool:
+    """Any numbers of queries and keys; no more features than those of the tiles; a mask for all or one of each axis."""
+    c = launch.sizes
+    size, vector, features = c["group_size"], c["vector"], c["features"]
+    tiles = (c["tile_m"], c["tile_n"])
+    return (
+        c["d_vectors"] * vector <= features >= c["e_vectors"] * vector
+        and all(c[f"mask_{axis}"] in (1, c[axis]) for axis in ("batch", "queries", "keys"))
         and size % ACROSS == 0
         and c["tile_m"] * ACROSS % size == 0
-        and all(n % ACROSS == 0 for n in tiles)
-        and all(n * c["features"] % (vector * size) == 0 for n in tiles[:2])
-        and c["features"] % (ACROSS * vector) == 0
-        and problem.alignment % min(16, vector * c["of"].itemsize) == 0
+        and all(n % ACROSS == 0 for n in (*tiles, features))
+        # rows, columns and features of an item are up to 4, or fours (``place``), which vectors do not cross
+        and all(n <= 4 or n % 4 == 0 for n in (c["tile_m"] * ACROSS // size, c["tile_n"] // ACROSS, features // ACROSS))
+        and 4 % vector == 0
+        and features % (ACROSS * vector) == 0
+        and all(n * features % (vector * size) == 0 for n in tiles)
     )
 
 
@@ -146,7 +148,7 @@ def attention() -> Template:
             "out": result("query", "batch, queries, e_vectors, vector"), "logarithms": result("query", "batch, queries"),
             **TYPES,
         },
-        "batch, (queries + tile_m - 1) // tile_m", "group_size", valid_for,
+        "batch, (queries + tile_m - 1) // tile_m", "group_size", valid_for, floating=True,
     )  # fmt: skip
     def attention(
         query: Any, key: Any, value: Any, mask: Any, scale: Any, out: Any, logarithms: Any, group_size: int, tile_m: int,

@@ -20,7 +20,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, lane, registers, unrolled
-from firebrick.compiler.templates.template import TemplateProblem, constant
+from firebrick.compiler.templates.template import constant
 from firebrick.core.dtypes import DType
 
 PADDING = 4
@@ -33,23 +33,17 @@ TYPES = {
 """The constants of tiled products."""
 
 
-def whole_tiles(constants: Mapping[str, Any]) -> bool:
-    """Whether the sizes of tiles fit each other."""
-    c = constants
-    size, vector = c["group_size"], c.get("vector", 1)
+def whole_tiles(c: Mapping[str, int], vector: int) -> bool:
+    """Whether the sizes of tiles fit each other, and vectors of elements in them."""
+    size = c["group_size"]
     parts = [c["tile_m"] * c["tile_k"], c["tile_n"] * c["tile_k"]]
-    return bool(
+    return (
         c["rows"] % 4 == c["columns"] % 4 == c["tile_m"] % c["rows"] == c["tile_n"] % c["columns"] == 0
         and size == c["tile_m"] // c["rows"] * (c["tile_n"] // c["columns"])
         and vector in (1, 2, 4)
         and c["tile_k"] % vector == c["tile_n"] % vector == 0
         and all(n % (vector * size) == 0 for n in parts)
     )
-
-
-def aligned(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
-    """Whether addresses are those of vectors."""
-    return bool(problem.alignment % min(16, constants.get("vector", 1) * constants["of"].itemsize) == 0)
 
 
 @HelperFunction
@@ -159,8 +153,8 @@ def store_results(total: Any, first_m: Any, first_n: Any, write: Any, arrays: An
     tile_m, tile_n, rows, columns = sizes[1], sizes[2], sizes[4], sizes[5]
     at_m = lane() // (tile_n // columns)
     at_n = lane() % (tile_n // columns)
-    for j in unrolled(columns):
-        column = first_n + j // 4 * (4 * tile_n // columns) + at_n * 4 + j % 4
-        for i in unrolled(rows):
-            row = first_m + i // 4 * (4 * tile_m // rows) + at_m * 4 + i % 4
+    for i in unrolled(rows):
+        row = first_m + i // 4 * (4 * tile_m // rows) + at_m * 4 + i % 4
+        for j in unrolled(columns):
+            column = first_n + j // 4 * (4 * tile_n // columns) + at_n * 4 + j % 4
             write(arrays, row, column, total[i, j])

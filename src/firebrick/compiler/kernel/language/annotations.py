@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
@@ -208,9 +208,11 @@ class ConstantType:
 
     Attributes:
         kind: bool, int, float or DType.
+        least: The smallest value that the kernel is right for; None for any.
     """
 
     kind: type
+    least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,17 @@ class NumberType:
 ParameterType = ArrayType | ConstantType | NumberType
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayTuple:
+    """Array parameters that the function has as one tuple.
+
+    Attributes:
+        arrays: Name and type of each.
+    """
+
+    arrays: tuple[tuple[str, ArrayType], ...]
+
+
 @dataclass(frozen=True)
 class Signature:
     """The parameters of a kernel.
@@ -235,11 +248,13 @@ class Signature:
         parameters: Type of each, by name, in order.
         defaults: Values of those that a call may leave out.
         grid: Sizes of the grid.
+        tuples: Names of the arrays that the function has as one tuple, by the name of that.
     """
 
     parameters: dict[str, ParameterType]
     defaults: dict[str, Any]
     grid: tuple[Size, ...]
+    tuples: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def arrays(self) -> dict[str, ArrayType]:
@@ -291,17 +306,26 @@ def signature_of(function: Callable[..., Any], grid: str | None) -> Signature:
     annotations = _annotations(function, refuse)
     parameters: dict[str, ParameterType] = {}
     defaults: dict[str, Any] = {}
+    tuples: dict[str, tuple[str, ...]] = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             refuse("a kernel has a fixed number of parameters", f"*{p.name}", "name each parameter")
         if p.name not in annotations:
             refuse("each parameter has a type", f"{p.name} without one", _TYPES)
-        parameters[p.name] = found = _type(annotations[p.name], p.name, refuse)
+        annotation = annotations[p.name]
+        if isinstance(annotation, ArrayTuple):
+            tuples[p.name] = tuple(n for n, _ in annotation.arrays)
+            for n, t in annotation.arrays:
+                if n in parameters or n in annotations:
+                    refuse("each parameter has a name of its own", f"two of the name {n}", f"rename the operand {n}")
+                parameters[n] = t
+            continue
+        parameters[p.name] = found = _type(annotation, p.name, refuse)
         if p.default is not p.empty:
             if isinstance(found, ArrayType):
                 refuse("arrays have no default", f"{p.name}={p.default!r}", "pass the array in each call")
             defaults[p.name] = p.default
-    signature = Signature(parameters, defaults, ())
+    signature = Signature(parameters, defaults, (), tuples)
     for array, t in signature.arrays.items():
         if isinstance(t.dtype, str) and not (t.dtype in signature.arrays and signature.arrays[t.dtype].role != "Out"):
             refuse(
@@ -318,9 +342,10 @@ def signature_of(function: Callable[..., Any], grid: str | None) -> Signature:
             sizes = sizes_of(grid)
         except ValueError:
             refuse("the grid is sizes, separated by commas", repr(grid), 'write it like grid="n, m"')
-    signature = Signature(parameters, defaults, sizes)
+    signature = Signature(parameters, defaults, sizes, tuples)
     known = {size_name(n, a, s) for n, t in signature.arrays.items() if t.role != "Out" for a, s in enumerate(t.sizes)}
-    known |= {n for n, p in parameters.items() if p in (ConstantType(int), NumberType(int64))}
+    known |= {n for n, p in parameters.items() if isinstance(p, ConstantType) and p.kind is int}
+    known |= {n for n, p in parameters.items() if p == NumberType(int64)}
     for s in signature._sizes():
         missing = [n for n in s.names if n not in known]
         if missing:

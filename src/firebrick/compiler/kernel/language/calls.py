@@ -81,6 +81,23 @@ class InlinedExpression:
         return rewritten([self.expr], leaf)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class IndexedFunction:
+    """A function of a number and of elements of arrays. Kernels call it with the number, a tuple of arrays, and indices.
+
+    Attributes:
+        function: Called with the number, and one element of each array.
+        axes: For each axis of each array, which of the indices is its own.
+    """
+
+    function: HelperFunction | InlinedExpression
+    axes: tuple[tuple[int, ...], ...] = ()
+
+    def __call__(self, *operands: Any) -> Any:
+        """Kernels call it; Python does not."""
+        raise UnsupportedError("a kernel calls this function", "a call outside of a kernel", "call the function in it")
+
+
 class Calls(Expressions):
     """Translates calls; see ``Expressions``."""
 
@@ -107,9 +124,12 @@ class Calls(Expressions):
             self.refuse(node, "arguments are written one by one", "*", "write them")
         f = callee.value
         if isinstance(f, HelperFunction):
-            return self._inlined(node, f, used)
+            given = self.arguments(node, f.function)
+            return self._inlined(node, f, dict(zip(given, self.values(list(given.values())), strict=True)), used)
         if isinstance(f, InlinedExpression):
             return f.of(self.values(node.args))
+        if isinstance(f, IndexedFunction):
+            return self._indexed(node, f)
         rule = BUILT_IN.get(f) if _hashable(f) else None
         if rule is not None:
             return rule(self, node, self.arguments(node, f), used)
@@ -124,17 +144,31 @@ class Calls(Expressions):
             self.refuse(node, f"{f.__name__} has the parameters {names or 'none'}", str(e), "correct the arguments")
         return dict(bound.arguments)
 
-    def _inlined(self, node: ast.Call, f: HelperFunction, used: bool) -> Value:
-        given = self.arguments(node, f.function)
-        names = list(given)
-        found = self.values([given[n] for n in names])
+    def _indexed(self, node: ast.Call, f: IndexedFunction) -> Value:
+        number, arrays, at = self.values(node.args)
+        assert isinstance(arrays, tuple)
+        assert isinstance(at, tuple)
+        operands = [number]
+        for array, axes in zip(arrays, f.axes, strict=True):
+            operands.append(self.element_of(node, array, [self.as_integer(node, at[a], "an index") for a in axes]))
+        if isinstance(f.function, InlinedExpression):
+            return f.function.of(operands)
+        names = list(inspect.signature(f.function.function).parameters)
+        if len(names) != len(operands):
+            self.refuse(
+                node, f"{f.function.__name__} has a parameter for an element and {counted(len(arrays), 'operand')}",
+                ", ".join(names) or "none", "write a parameter for each",
+            )  # fmt: skip
+        return self._inlined(node, f.function, dict(zip(names, operands, strict=True)), True)
+
+    def _inlined(self, node: ast.Call, f: HelperFunction, given: dict[str, Value], used: bool) -> Value:
         if self._depth >= _MOST_CALLS:
             self.refuse(node, "functions of kernels do not call themselves", f.__name__, "write a loop")
         outer, line = self.frame, self.line
         frame = Frame(f.source, (*outer.path, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)), {})
         for name, p in inspect.signature(f.function).parameters.items():
             if name in given:
-                frame.names[name] = self.settled(found[names.index(name)], name)
+                frame.names[name] = self.settled(given[name], name)
             else:
                 frame.names[name] = self.constants_of(plain(p.default))
         body = structured(f.source, f.source.tree.body, True)

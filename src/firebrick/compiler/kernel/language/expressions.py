@@ -143,8 +143,6 @@ class Expressions(StatementWriter, ABC):
     def _constant(self, node: ast.Constant) -> Value:
         if isinstance(node.value, bool | int | float):
             return Weak(node.value)
-        if node.value is None or node.value is Ellipsis or isinstance(node.value, str | bytes | complex):
-            self.refuse(node, "a kernel computes with numbers", repr(node.value), "remove it")
         self.refuse(node, "a kernel computes with numbers", repr(node.value), "remove it")
 
     def _name(self, node: ast.Name) -> Value:
@@ -155,7 +153,7 @@ class Expressions(StatementWriter, ABC):
                 node, f"the variable {node.id} has a value before it is used", "none here",
                 f"assign to {node.id} on each path to this line",
             )  # fmt: skip
-        if isinstance(found, Variable) or found is not None:
+        if found is not None:
             if node.id in frame.homes and node.id not in frame.assigned and not node.id.startswith("%"):
                 self.refuse(
                     node, f"the variable {node.id} has a value on each path to here", "a path without one",
@@ -364,7 +362,10 @@ class Expressions(StatementWriter, ABC):
                 node, f"{of.name} is read, so its elements have a value before", f"{of.name} is an Out without one",
                 f"annotate it as InOut, or give a first value: Out[fb.{of.dtype.name}, …, 0]",
             )  # fmt: skip
-        indices = self.indices(node, of)
+        return self.element_of(node, of, self.indices(node, of))
+
+    def element_of(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr]) -> Expr:
+        """The value of an element."""
         place = self.place(node, of, indices)
         self.reads.add(of.name)
         read: Expr = element(of.name, computed(of.dtype.name), place.at)

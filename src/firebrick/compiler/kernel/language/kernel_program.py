@@ -13,14 +13,12 @@ from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
 from firebrick.compiler.kernel.language.coverage import stores_all
 from firebrick.compiler.kernel.language.reports import assertion_error, endless_error, index_error, loop_lines
+from firebrick.compiler.kernel.language.size_binding import bound_sizes
 from firebrick.compiler.kernel.language.translate import Instance, Translated
-from firebrick.compiler.kernel.language.values import counted
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import FirebrickError, ShapeError
-
-"""Items of a launch, at most, that is repeated to find an index that is out of range."""
+from firebrick.core.errors import FirebrickError
 
 Array = np.ndarray[Any, Any]
 _LAUNCHES = 256
@@ -117,51 +115,12 @@ class KernelProgram:
         return found
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> LaunchSizes:
-        known: dict[str, int] = {n: v for n, v in dict(self.instance.constants).items() if type(v) is int} | dict(statics)
-        where = {n: f"{n}={v}" for n, v in known.items()}
-        for name, shape in zip(self.operands, shapes, strict=True):
-            array = self.signature.arrays.get(name)
-            wanted = array.sizes if array is not None else ()
-            if len(shape) != len(wanted):
-                raise ShapeError(
-                    f"{name} has {counted(len(wanted), 'axis')}", f"{name}: {self.dtype(name).name}{list(shape)}",
-                    "reshape it", op=self.name,
-                )  # fmt: skip
-            for axis, (n, s) in enumerate(zip(shape, wanted, strict=True)):
-                text = size_name(name, axis, s)
-                if text.isdecimal():
-                    known.setdefault(text, int(text))
-                    where.setdefault(text, f"the annotation of {name}")
-                if known.setdefault(text, n) != n:
-                    raise ShapeError(
-                        f"axis {axis} of {name} has size {known[text]}, as {where[text]}",
-                        f"{name}: {self.dtype(name).name}{list(shape)}",
-                        f"pass arrays whose sizes {text} are equal" if text.isidentifier() else f"pass one of size {text}",
-                        op=self.name,
-                    )  # fmt: skip
-                where.setdefault(text, f"axis {axis} of {name}")
-        results: list[Aval] = []
-        for name, array in self.signature.results.items():
-            lengths: list[int] = []
-            for axis, s in enumerate(array.sizes):
-                n = known[size_name(name, axis, s)] if s is None or (s.simple and s.text in known) else s.value(known)
-                if n < 0:
-                    raise ShapeError(
-                        f"axis {axis} of the result {name} has a size of at least 0, {s.text if s else ''}",
-                        f"{n}", "pass larger arrays", op=self.name,
-                    )  # fmt: skip
-                if s is not None and not s.simple:
-                    known[f"{name}_size{axis}"] = n
-                lengths.append(n)
-            results.append(Aval(tuple(lengths), self.dtype(name)))
-        # a size of a result may be an expression, which the grid repeats
-        grid = [int(known[s.text]) if s.text in known else s.value(known) for s in self.signature.grid] or [1]
-        if any(n < 0 for n in grid):
-            raise ShapeError("sizes of the grid are not negative", str(grid), "pass larger arrays", op=self.name)
-        if self.instance.group:
-            grid.append(self.instance.group)
-        function = self.translated.function
-        return LaunchSizes({s.name: known[s.name] for s in function.scalars}, tuple(grid), tuple(results))
+        integers = {n: v for n, v in dict(self.instance.constants).items() if type(v) is int} | dict(statics)
+        operands = {n: Aval(tuple(s), self.dtype(n)) for n, s in zip(self.operands, shapes, strict=True)}
+        found = bound_sizes(self.signature, operands, integers, self.name)
+        results = tuple(Aval(shape, self.dtype(n)) for n, shape in found.results.items())
+        grid = (*found.grid, self.instance.group) if self.instance.group else found.grid
+        return LaunchSizes({s.name: found.known[s.name] for s in self.translated.function.scalars}, grid, results)
 
     def buffers(self, operands: Sequence[Array], results: Sequence[Array]) -> list[Array]:
         """The arrays of the kernel's function in order, flat; an ``InOut`` argument has been copied to its result."""

@@ -156,6 +156,8 @@ class _Translator(Loops):
             elif name in self.signature.static:
                 frame.names[name] = local(name, "int64")
                 self.facts.fixed.add(name)
+        for name, parts in self.signature.tuples.items():
+            frame.names[name] = tuple(frame.names[part] for part in parts)
         axes = [self.fresh(n) for n in self._axes()]
         for name, size in zip(axes, self.signature.grid or (Size("1", ()),), strict=True):
             self._index(name, sizes.get(size.text))
