@@ -103,6 +103,27 @@ def test_a_block_takes_gradients_of_functions_that_capture_what_it_computed(jit:
     np.testing.assert_allclose(gradient(fb.checkpoint(block)).numpy(), gradient(block).numpy(), rtol=1e-14)
 
 
+@pytest.mark.parametrize("keeping", [{"name": "balanced"}, {"budget": 60}], ids=["balanced", "budget"])
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_what_a_graph_recomputes_for_a_gradient_within_it_has_derivatives(device: str, keeping: dict[str, Any]) -> None:
+    """A scan's gradient, and the second gradient of a compiled function, are taken from the graph, not from the tape."""
+
+    def slope(c: fb.Tensor) -> fb.Tensor:
+        return fb.tanh(fb.grad(lambda u: fb.sum((u * 1.0 + fb.sin(c)) * u * fb.exp(u * 0.3)))(fb.cos(c) * c))
+
+    def looped(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.scan(lambda c, _: (slope(c), None), x, length=2)[0] * x)
+
+    def second(fn: Callable[..., Any]) -> Callable[..., Any]:
+        return fb.grad(lambda x: fb.sum(fb.grad(fn)(x) * x))
+
+    x = fb.asarray(np.array([0.3, 0.7, -0.4]), device=device)
+    want = fb.grad(looped)(x).numpy(), second(lambda x: fb.sum(slope(x)))(x).numpy()
+    with fb.checkpointing(**keeping):
+        got = fb.jit(fb.grad(looped))(x).numpy(), second(fb.jit(lambda x: fb.sum(slope(x))))(x).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 @pytest.mark.parametrize("device", ["cpu", "numpy"])
 def test_a_block_calls_compiled_functions_that_are_first_traced_there(device: str) -> None:
     def block(x: fb.Tensor) -> fb.Tensor:
