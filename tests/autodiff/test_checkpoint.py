@@ -89,6 +89,67 @@ def test_blocks_follow_and_nest() -> None:
     assert inner.calls == 4
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_block_takes_gradients_of_functions_that_capture_what_it_computed(jit: bool) -> None:
+    def block(x: fb.Tensor) -> fb.Tensor:
+        y = x * x
+        slope = fb.grad(lambda u: fb.sum(fb.sin(u) * y) + fb.sum(u))(fb.exp(x))
+        return slope + fb.vjp(lambda u: fb.cos(y) * u, x * 3.0)[1](y)[0]
+
+    def gradient(fn: Callable[..., Any]) -> Any:
+        found = fb.grad(lambda x: fb.sum(fn(x) ** 2.0))
+        return (fb.jit(found) if jit else found)(f64([0.5, -1.0]))
+
+    np.testing.assert_allclose(gradient(fb.checkpoint(block)).numpy(), gradient(block).numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("keeping", [{"name": "balanced"}, {"budget": 60}], ids=["balanced", "budget"])
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_what_a_graph_recomputes_for_a_gradient_within_it_has_derivatives(device: str, keeping: dict[str, Any]) -> None:
+    """A scan's gradient, and the second gradient of a compiled function, are taken from the graph, not from the tape."""
+
+    def slope(c: fb.Tensor) -> fb.Tensor:
+        return fb.tanh(fb.grad(lambda u: fb.sum((u * 1.0 + fb.sin(c)) * u * fb.exp(u * 0.3)))(fb.cos(c) * c))
+
+    def looped(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.scan(lambda c, _: (slope(c), None), x, length=2)[0] * x)
+
+    def second(fn: Callable[..., Any]) -> Callable[..., Any]:
+        return fb.grad(lambda x: fb.sum(fb.grad(fn)(x) * x))
+
+    x = fb.asarray(np.array([0.3, 0.7, -0.4]), device=device)
+    want = fb.grad(looped)(x).numpy(), second(lambda x: fb.sum(slope(x)))(x).numpy()
+    with fb.checkpointing(**keeping):
+        got = fb.jit(fb.grad(looped))(x).numpy(), second(fb.jit(lambda x: fb.sum(slope(x))))(x).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_a_block_calls_compiled_functions_that_are_first_traced_there(device: str) -> None:
+    def block(x: fb.Tensor) -> fb.Tensor:
+        y = x * x
+        return fb.jit(lambda u: fb.sin(u) * y)(fb.exp(x))
+
+    def gradient(fn: Callable[..., Any]) -> Any:
+        return fb.grad(lambda x: fb.sum(fn(x) * fn(x * 0.5)))(fb.asarray(np.array([0.5, -1.0]), device=device))
+
+    np.testing.assert_allclose(gradient(fb.checkpoint(block)).numpy(), gradient(block).numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_draws_and_state_of_a_compiled_function_in_a_block_are_those_of_one_call(device: str) -> None:
+    def run(wrap: Callable[..., Any]) -> list[Any]:
+        norm, generator = fb.nn.BatchNorm1d(4).to(device), fb.random.Generator(3)
+        block = wrap(fb.jit(lambda x: norm(x) * generator.uniform(x.shape)))
+        x = fb.reshape(fb.arange(12.0, device=device), (3, 4))
+        found = [fb.grad(lambda x: fb.sum(block(x) ** 2.0))(x) for _ in range(2)]
+        return [t.numpy() for t in (*found, norm.running_mean, norm.running_var, generator.uniform(2))]
+
+    with fb.use_device(device):
+        for got, want in zip(run(fb.checkpoint), run(lambda f: f), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
 def test_higher_order_gradients_through_a_block() -> None:
     block = fb.checkpoint(lambda x: fb.sin(x) * x)
     x = f64(0.7)

@@ -276,3 +276,19 @@ def test_a_leaf_of_ones_own_is_not_taken_apart() -> None:
     leaves, spec = trees.flatten(tree, is_leaf=lambda v: isinstance(v, tuple))
     assert leaves == [1, (2, 3), (4,)]
     assert trees.unflatten(spec, leaves) == tree
+
+
+def test_a_gradient_runs_no_rule_of_what_its_function_captured() -> None:
+    ran = []
+
+    def outer(x: fb.Tensor) -> fb.Tensor:
+        captured = fb.exp(x)
+        fb.register_hook(captured, lambda g: ran.append(g.shape))
+        inner = fb.grad(lambda u: fb.sum(fb.sin(u) * captured))(x * 2.0)
+        assert not ran
+        return fb.sum(inner)
+
+    x = fb.asarray([0.5, -1.0], dtype=fb.float64)
+    want = np.exp(x.numpy()) * (np.cos(2 * x.numpy()) - 2 * np.sin(2 * x.numpy()))
+    np.testing.assert_allclose(fb.grad(outer)(x).numpy(), want, rtol=1e-12)
+    assert ran == [(2,)]

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import firebrick as fb
 from firebrick import nn, optim
+from firebrick.compiler.targets.llvm import copy_kernels
+from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel
 
 
 def calls_of(run: Callable[[], Any]) -> int:
@@ -56,3 +60,17 @@ def test_an_update_of_twice_as_many_parameters_is_compiled_with_twice_the_work()
     work(20)  # what is imported and compiled once for all
     one, two, four = work(20), work(40), work(80)
     assert four - two < 2.1 * (two - one)
+
+
+def test_a_loop_with_many_steps_generates_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counted(*args: Any, **more: Any) -> Any:
+        made.append(args)
+        return copy_kernel(*args, **more)
+
+    monkeypatch.setattr(copy_kernels, "copy_kernel", counted)
+    copy_kernels.copied.cache_clear()
+    loop = fb.jit(lambda x: fb.scan(lambda c, t: (fb.tanh(c * 0.9 + t), c), fb.zeros(()), x)[1])
+    loop(fb.ones(50))
+    assert 1 <= len(made) <= 4

@@ -17,7 +17,7 @@ from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, module_text
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar import computed, evaluate, math
+from firebrick.scalar import computed, evaluate, math, periodic
 from firebrick.scalar.expr import (
     binary,
     bounded,
@@ -214,6 +214,33 @@ def test_a_rare_branch_mends_only_its_lanes(rare: list[int], target: Target) -> 
     e = rarely(a > 5.0, math.log(a), math.exp(a)) + a
     want = evaluate([select(a > 5.0, math.log(a), math.exp(a)) + a], [x])[0]
     assert np.array_equal(run_map(e, [x], x.shape, np.float32, target), want)
+
+
+@every_width
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_slow_operands_that_occur_often_are_calls_of_one_function(dtype: str, target: Target) -> None:
+    x = np.linspace(-9.0, 9.0, 70).astype(dtype)
+    x[[3, 40, 68]] = 1e6, -3e30, np.inf
+    e = load(0, dtype)
+    for k in range(8):
+        e = periodic.sin(load(0, dtype) * (k + 1.0)) + e * 0.5
+    k = map_kernel("k", x.shape, [view(x)], [(e, view(x))], target)
+    text = module_text([k])
+    assert text.count("define internal") == 1
+    assert text.count(" cold nounwind") > 0
+    few = map_kernel("k", x.shape, [view(x)], [(periodic.sin(load(0, dtype)), view(x))], target)
+    assert "define internal" not in module_text([few])
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(run_map(e, [x], x.shape, dtype, target), evaluate([e], [x])[0], equal_nan=True)
+
+
+def test_functions_of_slow_operands_are_generated_for_other_architectures() -> None:
+    target = Target.named("aarch64")
+    e = load(0, "float64")
+    for _ in range(8):
+        e = periodic.sin(e * 1.5)
+    k = map_kernel("k", (1000,), [BufferView("float64", (1,))], [(e, BufferView("float64", (1,)))], target)
+    assert "bl\tfirebrick_slow" in emit_assembly(module_text([k]), target)
 
 
 @pytest.mark.parametrize("shift", [0, 1])

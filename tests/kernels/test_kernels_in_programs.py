@@ -196,3 +196,16 @@ def test_an_operation_without_a_rule_passes_conformance():
     )
     assert conformance("cpu", ops=["attacked_reference"]).ok
     assert not check_gradients(["attacked_reference"]).failed_ops
+
+
+@K
+def both_ways(x: K.In[None, "n"], y: K.In["x", "n"], p: K.Out["x", "n"], q: K.Out["x", "n"]):
+    i = K.index()
+    p[i] = x[i] * y[i]
+    q[i] = x[x.shape[0] - 1 - i] + y[i]
+
+
+def test_verify_runs_a_kernel_with_several_results_after_a_value_that_is_dead():
+    x, y = fb.asarray([3.0, 1.0, 2.0]), fb.asarray([1.0, 2.0, 3.0])
+    with fb.verify():
+        assert fb.jit(lambda x, y: both_ways(fb.sort(x * y), y)[0])(x, y).tolist() == [2.0, 6.0, 18.0]

@@ -131,6 +131,19 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
     return out
 
 
+def leading_to(leaves: frozenset[int], nodes: list[Node]) -> list[Node]:
+    """The nodes, newest first, from which a backward pass comes to a leaf of ``leaves``. The gradients of these leaves need no
+    others: what a function captured has a graph of its own, which an outer pass runs through."""
+    leading = set(leaves)
+    kept = []
+    for node in reversed(nodes):  # operands first
+        if node.id in leading or any(p is not None and p[0].id in leading for p in node.parents):
+            leading.add(node.id)
+            kept.append(node)
+    kept.reverse()
+    return kept
+
+
 def leaves_early(nodes: list[Node]) -> list[Node]:
     """The nodes of a backward pass, newest first, but each leaf directly after the last node that adds to its cotangent."""
     last = {p[0].id: i for i, n in enumerate(nodes) for p in n.parents if p is not None}
@@ -216,7 +229,8 @@ def run(
     stop: frozenset[int] = frozenset(),
     last: bool = False,
 ) -> dict[Node, Tensor]:
-    """Propagate cotangents through the nodes (newest first), not past those of ``stop``; returns those of the leaves.
+    """Propagate cotangents through the nodes (newest first), not past those of ``stop``, nor to any other node; returns those
+    of the leaves.
 
     In the ``last`` pass over these nodes, each frees its residuals as soon as its rule has run.
     """
@@ -226,11 +240,12 @@ def run(
     found: dict[Node, Tensor] = {}
     cotangents = {at: own_handle(g) for at, g in cotangents.items()}  # hooks may change the caller's
     memo = Memo(nodes)
+    numbers = frozenset(n.id for n in nodes)
     tokens = region.set(None), strategy.set("none")
     try:
         with grad_mode(create_graph), reducing(None):  # gradients that rules and hooks take are their own
             for node in nodes:
-                _step(node, cotangents, found, memo, create_graph, stop, reduce)
+                _step(node, cotangents, found, memo, create_graph, stop, reduce, numbers)
                 memo.forget()
                 if last:
                     _free(node)
@@ -248,6 +263,7 @@ def _step(
     create_graph: bool,
     stop: frozenset[int],
     reduce: Reduce | None,
+    numbers: frozenset[int],
 ) -> None:
     gs = [cotangents.pop((node.id, slot), None) for slot in range(len(node.out_avals))]
     if all(g is None for g in gs):
@@ -277,7 +293,7 @@ def _step(
         g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)
         for slot, (g, a) in enumerate(zip(gs, node.out_avals, strict=True))
     ]
-    needs = tuple(p is not None for p in node.parents)
+    needs = tuple(p is not None and p[0].id in numbers for p in node.parents)
     track = create_graph
     inputs = tuple(
         handle(v, memo, p[0] if track and p else None, p[1] if p else 0)
@@ -286,7 +302,7 @@ def _step(
     outputs = tuple(handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
     results = _cotangents(node, whole, inputs, outputs, needs, tuple(g is not None for g in gs))
     for i, (g, p) in enumerate(zip(results, node.parents, strict=True)):
-        if g is None or p is None:
+        if g is None or p is None or not needs[i]:
             continue
         aval = node.in_avals[i]
         if anomaly.get():

@@ -104,16 +104,20 @@ class Recipe:
     Attributes:
         key: The same for all results of one run of the op.
         depth: Ops in a row that may have to run for it.
+        parents: In a trace, those of the op's node: what is computed again is tracked as it was, which a graph keeps too.
         seconds: What running its op costs, roughly.
     """
 
     __slots__ = (
         "__weakref__", "_kept", "_seen", "aval", "budget", "depth", "device", "inputs", "key", "nbytes", "op", "params",
-        "seconds", "slot", "touched", "wanted",
+        "parents", "seconds", "slot", "touched", "wanted",
     )  # fmt: skip
 
-    def __init__(self, op: Op, inputs: tuple[Value, ...], params: dict[str, Any], t: Tensor, slot: int, key: object) -> None:
-        self.op, self.inputs, self.params, self.slot, self.key = op, inputs, params, slot, key
+    def __init__(self, node: Any, inputs: tuple[Value, ...], t: Tensor, slot: int, key: object) -> None:
+        self.op: Op = node.op
+        self.params: dict[str, Any] = node.params
+        self.inputs, self.slot, self.key = inputs, slot, key
+        self.parents: tuple[Any, ...] = _untracked(inputs) if _trace() is None else node.parents
         self.aval, self.device = t.aval, t.device
         self.depth: int = 1 + max((v.depth for v in inputs if isinstance(v, Recipe)), default=0)
         self.budget: Budget | None = None
@@ -149,7 +153,8 @@ class Recipe:
         return self._seen() if self._seen is not None else None
 
     def _run(self, memo: Memo) -> None:
-        handles = tuple(handle(v, memo) for v in self.inputs)
+        at = _untracked(self.inputs) if _trace() is None else self.parents
+        handles = tuple(handle(v, memo, *(p or ())) for v, p in zip(self.inputs, at, strict=True))
         inferred = self.op.infer(*handles, **self.params)
         avals = (inferred,) if type(inferred) is Aval else inferred
         with again():
@@ -243,6 +248,15 @@ class Budget:
         )
 
 
+def _trace() -> Any:
+    """The running trace, or None."""
+    return hooks.trace() if hooks.tracing else None
+
+
+def _untracked(inputs: tuple[Value, ...]) -> tuple[None, ...]:
+    return (None,) * len(inputs)
+
+
 def _lost(values: Iterable[Value]) -> float:
     """Seconds to recompute those of these values, and of their operands, that are not kept."""
     stack = [v for v in values if isinstance(v, Recipe) and not v.kept]
@@ -262,7 +276,7 @@ def _lost(values: Iterable[Value]) -> float:
 def again() -> Iterator[None]:
     """Mark operations in this block as a recomputation that saves memory: a graph never merges them with the first
     computation."""
-    trace = hooks.trace() if hooks.tracing else None
+    trace = _trace()
     if trace is None:
         yield
         return
@@ -322,7 +336,7 @@ def _balanced(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     results: tuple[Value, ...] = ()
     if again:
         key = object()
-        node.recipes = results = tuple(Recipe(op, values, node.params, t, i, key) for i, t in enumerate(outputs))
+        node.recipes = results = tuple(Recipe(node, values, t, i, key) for i, t in enumerate(outputs))
     elif "outputs" in op.residuals:
         results = tuple(map(Saved, outputs))
         _held.update(t.storage.root for t in outputs)
@@ -348,7 +362,7 @@ def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tupl
         key = object()
         work = op.cost(node.in_avals, node.out_avals, node.params)
         seconds = max(work.flops / _FLOPS, work.bytes / _BYTES)
-        recipes = tuple(Recipe(op, values, node.params, t, i, key) for i, t in enumerate(outputs))
+        recipes = tuple(Recipe(node, values, t, i, key) for i, t in enumerate(outputs))
         for r, t in zip(recipes, outputs, strict=True):
             r.watch(budget, t, seconds)
         node.recipes = results = recipes

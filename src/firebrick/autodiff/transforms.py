@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
 
-from firebrick.autodiff.backward import check_cotangent, check_real, filled, reachable, run
+from firebrick.autodiff.backward import check_cotangent, check_real, filled, leading_to, reachable, run
 from firebrick.autodiff.checkpoint import at_once, wanted_at_once
 from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
@@ -206,7 +206,7 @@ def _value_and_grad(
             "use the first argument in the function, not a captured copy of it",
         )
     seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
-    found = run(nodes, seed, outer, leaves.ids, last=not outer)
+    found = run(leading_to(leaves.ids, nodes), seed, outer, leaves.ids, last=not outer)
     if not outer:
         loss, aux = loss.detach(), _untracked(aux)
     grads = leaves.collect(found)
@@ -272,7 +272,7 @@ def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callabl
 
     def pullback(cotangent: Tensor) -> tuple[Tensor, ...]:
         check_cotangent(like, cotangent)
-        nodes = reachable(root, leaves.ids)  # again each time: another pass may have freed the graph
+        nodes = leading_to(leaves.ids, reachable(root, leaves.ids))  # again each time: another pass may have freed the graph
         found = run(nodes, {(root.id, slot): cotangent}, outer or cotangent.node is not None, leaves.ids)
         return tuple(leaves.collect(found))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firebrick.autodiff import tape
-from firebrick.autodiff.backward import reachable, run
+from firebrick.autodiff.backward import leading_to, reachable, run
 from firebrick.autodiff.distributed import reducing
 from firebrick.autodiff.residuals import Saved
 from firebrick.autodiff.tape import grad_enabled
@@ -84,7 +84,7 @@ def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Any], mo
         key = (t.node.id, t.slot)
         seeds[key] = g if key not in seeds else bind(add, (seeds[key], g), {})
         found.update((n.id, n) for n in reachable(t.node, stop))
-    return run(sorted(found.values(), key=lambda n: -n.id), seeds, more, stop, last=last)
+    return run(leading_to(stop, sorted(found.values(), key=lambda n: -n.id)), seeds, more, stop, last=last)
 
 
 def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:

@@ -440,8 +440,12 @@ def _saved(t: Tensor) -> tuple[Any, ...]:
 @contextmanager
 def tracing(name: str) -> Iterator[Trace]:
     """Trace in this context for a ``with`` block; handles are restored at its end."""
-    with unnoted(), running(Trace(name)) as trace:
-        yield trace
+    token = region.set(None)  # a checkpointed function around it drops what the call of the graph keeps, and runs that again
+    try:
+        with unnoted(), running(Trace(name)) as trace:
+            yield trace
+    finally:
+        region.reset(token)
 
 
 @contextmanager

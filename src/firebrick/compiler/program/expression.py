@@ -26,7 +26,8 @@ class Kernel:
         first: Like ``into``, for the case that ``{out}`` is the first operand; ``into`` by default.
         elementwise: Whether ``{out}`` may be an operand: each element of the result depends on that element alone.
         outs: The form of a kernel with several results, each of which may be written over something: ``{out0}``, ``{out1}``, …
-            are arrays like in ``into``, or None for a new one. What it returns counts: it may refuse an array.
+            are arrays like in ``into``, or None for a new one. What it returns counts: it may refuse an array. Empty for native
+            kernels, whose results are written over something in segments only.
         over: For each result of ``outs``, the operands that ``{out…}`` may be.
         layout: The order of the result's elements in memory: ``"rows"``, row-major; ``"kept"``, so if the operands' are;
             ``"any"``.

@@ -404,7 +404,7 @@ class _ProgramWriter:
             target = ", ".join(names[v] for v in n.results)
             if len(n.avals) == 1 and _packed(n, self.avals):
                 target += ","
-            form = kernel.outs if kernel.outs is not None and outs.count("None") < len(outs) else kernel.expr
+            form = kernel.outs if kernel.outs and outs.count("None") < len(outs) else kernel.expr
             text = f"{target} = {self.text(form, n, kernel, operands, outs=outs)}"
         # an overwritten value's name is that of the result; inputs are deleted by the caller
         dead = [names[v] for v in dies if v != into and names[v] not in self.inputs]

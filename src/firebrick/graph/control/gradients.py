@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.autodiff.backward import filled, reachable, run
+from firebrick.autodiff.backward import filled, leading_to, reachable, run
 from firebrick.autodiff.residuals import again, strategy
 from firebrick.autodiff.tape import grad_enabled, grad_mode, region
 from firebrick.core.aval import Aval
@@ -104,7 +104,7 @@ def _pull(
                 position = (t.node.id, t.slot)
                 seeds[position] = g if position not in seeds else _add(seeds[position], g)
                 found.update((n.id, n) for n in reachable(t.node, stop))
-        grads = run(sorted(found.values(), key=lambda n: -n.id), seeds, True, stop)
+        grads = run(leading_to(stop, sorted(found.values(), key=lambda n: -n.id)), seeds, True, stop)
         reached = tuple(i for i in wanted if leaves[i] in grads)
         trace.replace_values({trace.number(values[v]): trace.number(t) for v, t in zip(known, held, strict=True)})
         trace.finish([grads[leaves[i]] for i in reached])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from firebrick.compiler.targets.llvm.blocks import block_kernel, in_blocks
@@ -22,8 +23,9 @@ SIZES = (1, 2, 4, WORD, 2 * WORD)
 """Supported element sizes in bytes."""
 
 
+@lru_cache(256)
 def copied(view: View, itemsize: int, target: Target) -> Lowered:
-    """The kernel that makes a row-major copy of a view.
+    """The kernel that makes a row-major copy of a view. Kept, since each step of a loop asks for the same copies.
 
     Args:
         view: View with one stride for each axis. The buffer's pointer is that of its element at index 0 of every axis.

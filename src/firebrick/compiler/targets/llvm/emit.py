@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
+from hashlib import blake2b
 
 from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
 from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, eq, load, ne, select
+from firebrick.scalar.rewrite import made
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
@@ -19,6 +22,9 @@ _INTRINSIC = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven", "abs": "fabs",
     "copysign": "copysign",
 }  # fmt: skip
+_OF_KERNEL = ("load", "index", "local", "reduce", "gather", "element", "bounded", "philox")
+INLINE = 4
+"""Number of equal slow operands of `rarely` that are written into a kernel; further ones call a function."""
 
 
 class Code:
@@ -28,6 +34,7 @@ class Code:
         self.target = target
         self.lines: list[str] = []
         self.declared: set[str] = set()
+        self.slow_paths: Counter[Expr] = Counter()  # operands of `rarely`, on numbered arguments → how often they occur
         self.block = "entry"
         self._count = 0
 
@@ -434,12 +441,52 @@ class Emitter:
         code.do(f"br i1 {expected}, label %{slow}, label %{after}")
         code.label(slow)
         outside = dict(self.values)  # values defined in the branch do not dominate the code after it
-        mended = self._select(condition, e.dtype, self.value(e.args[1]), fast)
+        mended = self._select(condition, e.dtype, self._slow_path(e.args[1]), fast)
         self.values = outside
         end = code.block
         code.do(f"br label %{after}")
         code.label(after)
         return code.put(f"phi {t} [ {fast}, %{before} ], [ {mended}, %{end} ]")
+
+    def _slow_path(self, root: Expr) -> str:
+        """The value of an operand that is rarely needed: code in the kernel, or a call where that code occurs often.
+
+        The code of a sine for large operands has hundreds of instructions. LLVM would need 30 to 70 ms for each sine of a
+        kernel.
+        """
+        path, arguments = _on_arguments(root, self.values)
+        self.code.slow_paths[path] += 1
+        if self.code.slow_paths[path] <= INLINE or not arguments or self.code.target.arch not in ("x86_64", "aarch64"):
+            return self.value(root)
+        values = [(self.type(a.dtype), self.value(a)) for a in arguments]
+        code = Code(self.code.target)
+        result = Emitter(code, self.lanes, lambda x: f"%a{x.value}").value(path)
+        types = ", ".join(f"{t} %a{i}" for i, (t, _) in enumerate(values))
+        body = "\n".join(
+            [f"({types}) cold noinline nounwind {{", "entry:", *code.lines, f"  ret {self.type(root.dtype)} {result}", "}"]
+        )
+        name = f"firebrick_slow_{blake2b(body.encode(), digest_size=8).hexdigest()}"
+        self.code.declared |= code.declared | {f"define internal {self.type(root.dtype)} @{name}{body}"}
+        passed = ", ".join(f"{t} {v}" for t, v in values)
+        return self.code.put(f"call {self.type(root.dtype)} @{name}({passed}) cold nounwind")
+
+
+def _on_arguments(root: Expr, known: Container[Expr]) -> tuple[Expr, list[Expr]]:
+    """An expression as a function of the nodes below it that are known or depend on the kernel, and these nodes."""
+    arguments: dict[Expr, Expr] = {}
+    rest: dict[Expr, Expr] = {}
+    stack = [root]
+    while stack:
+        e = stack[-1]
+        if e in rest:
+            stack.pop()
+        elif e.op in _OF_KERNEL or (e in known and e.op != "const"):
+            arguments[e] = rest[e] = load(len(arguments), e.dtype)
+        elif todo := [a for a in e.args if a not in rest]:
+            stack.extend(reversed(todo))
+        else:
+            rest[e] = made(e.op, e.dtype, [rest[a] for a in e.args], e.value)
+    return rest[root], list(arguments)
 
 
 def _two_steps(a: Expr, n: Expr) -> Expr:
