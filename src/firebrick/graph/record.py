@@ -38,7 +38,8 @@ class Record(ABC):
         strings: Texts that may be such names.
         every_module: Whether the code may read Python modules of any name.
         outside: Whether the code may read clocks, entropy or files.
-        by_name: Whether attributes were chosen by ``names``, so that the walk begins again when these grow.
+        by_name: What was known of the names (``known``) when attributes were first chosen by them, so that the walk begins
+            again when more is known at its end; None if none were.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Record(ABC):
         self.generators: list[tuple[str, Any]] = []
         self.entries: list[tuple[Any, ...]] = []
         self.big: list[tuple[str, np.ndarray[Any, Any]]] = []
-        self.by_name = False
+        self.by_name: tuple[Any, ...] | None = None
         self.seen: dict[int, str] = {}  # paths of the objects visited, by identity
         self.found: list[Any] = []  # held so that no id is used twice during the walk
         self.ends: list[int] = []
@@ -73,6 +74,16 @@ class Record(ABC):
         self.objects: list[Any] = []
         self.draws: list[Any] = []  # generators of NumPy, Python and PyTorch
         self.classes: list[type] = []
+
+    def known(self) -> tuple[Any, ...]:
+        """What is known of the names that code reads."""
+        strings = len(self.strings) if self.every_name or self.every_module else 0
+        return len(self.names), self.every_name, self.every_module, strings
+
+    def choose_by_name(self) -> None:
+        """Note that attributes are chosen by the names known now or later. Call it before the first of them is chosen."""
+        if self.by_name is None:
+            self.by_name = self.known()
 
     @abstractmethod
     def visit(self, path: str, v: Any) -> None:

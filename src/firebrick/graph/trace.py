@@ -433,6 +433,11 @@ class Trace:
         return Graph([s.aval for s in self.sources], nodes, tuple(positions[i] for i in outputs), names)
 
 
+def is_shared_constant(n: Node) -> bool:
+    """Whether a node is a constant that a trace has once, for all that use its value."""
+    return n.op is CONSTANT and n.params["value"].nbytes <= _SMALL
+
+
 def _saved(t: Tensor) -> tuple[Any, ...]:
     return t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label
 

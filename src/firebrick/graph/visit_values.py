@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from array import array as packed
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import is_dataclass
@@ -32,6 +32,8 @@ from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of
 from firebrick.graph.streams import of_torch, state_of
 from firebrick.graph.visit_code import called, members, state_reader
 
+_BARE = frozenset({bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, deque})
+"""Types whose values have neither attributes nor members of a user's class; subclasses are not among them."""
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 
 
@@ -52,10 +54,16 @@ def number(w: Record, path: str, v: Weak) -> None:
 
 def plain(w: Record, path: str, v: Any) -> None:
     """A plain value, which a graph has built in."""
+    kind = type(v)
+    if kind is str:  # the most frequent ones: names of parameters
+        w.strings.add(v)
+        w.entries.append((path, (kind, v)))
+        return
     if isinstance(v, str):
         w.strings.add(v)
     w.add(path, plain_key(v))
-    _attributes(w, path, v)
+    if kind not in _BARE:
+        _attributes(w, path, v)
 
 
 def scalar(w: Record, path: str, v: np.generic) -> None:
@@ -89,7 +97,8 @@ def sequence(w: Record, path: str, v: Any) -> None:
             w.lists.append((v, tuple(map(id, v))))
         for i, item in enumerate(v):
             w.visit(f"{path}[{i}]", item)
-        _attributes(w, path, v)
+        if type(v) not in _BARE:
+            _attributes(w, path, v)
 
 
 def mapping(w: Record, path: str, v: Any) -> None:
@@ -103,7 +112,8 @@ def mapping(w: Record, path: str, v: Any) -> None:
                 w.visit(f"key {i} of {path}", k)
                 k = i
             w.visit(f"{path}[{k!r}]", item)
-        _attributes(w, path, v)
+        if type(v) not in _BARE:
+            _attributes(w, path, v)
 
 
 def dict_view(w: Record, path: str, v: Any) -> None:
@@ -308,7 +318,8 @@ def _object(w: Record, path: str, v: Any) -> None:
     if not of_library(kind.__module__):
         members(w, path, kind, constructors=False)
     chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or w.every_name or torch
-    w.by_name |= not chosen
+    if not chosen:
+        w.choose_by_name()
     if space is not None:
         _own_attributes(w, path, v, space, versioned, chosen)
     for name in slots:

@@ -92,12 +92,11 @@ class Walk(Record):
         self.roots = roots
         # which attributes are read is known only after all code was seen, so a walk that learns of more begins again
         while True:
-            known = self._known()
             self.begin()
             for path, root in roots:
                 self.visit(path, root)
                 self.ends.append(len(self.found))
-            if self._known() == known or not self.by_name:
+            if self.by_name is None or self.by_name == self.known():
                 break
         for path, belongs in self.ties.items():
             self.add(path, "belongs to", None if belongs is None else self.seen.get(id(belongs())))
@@ -120,11 +119,6 @@ class Walk(Record):
                     break
         assert walked is not None
         walked(self, path, v)
-
-    def _known(self) -> tuple[Any, ...]:
-        """What is known of the names that code reads."""
-        strings = len(self.strings) if self.every_name or self.every_module else 0
-        return len(self.names), self.every_name, self.every_module, strings
 
     def let_go(self, gone: Callable[[Any], None]) -> None:
         """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
