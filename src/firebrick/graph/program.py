@@ -114,7 +114,7 @@ class Program:
     def __post_init__(self) -> None:
         self._latest: tuple[Any, Any, Any] = (None, None, None)  # engine, settings and executable of the last call
         self._extra = bool(self.fixed or self.numbers or self.draws)
-        shown = [i for kind, i, _ in self.results if kind == "in"]
+        shown = {i for kind, i, _ in self.results if kind == "in"}
         read = {p: i for i, p in enumerate(self.positions) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
         self._changes = [(position, handle) for position, handle, _ in self.updates]

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 import numpy as np
@@ -38,9 +38,13 @@ class Record(ABC):
         strings: Texts that may be such names.
         every_module: Whether the code may read Python modules of any name.
         outside: Whether the code may read clocks, entropy or files.
+        exact: How values of a type are walked through that need no search in the table of types: items of containers and
+            attributes are looked up there, which saves a call of ``visit`` for each of thousands.
         by_name: What was known of the names (``known``) when attributes were first chosen by them, so that the walk begins
             again when more is known at its end; None if none were.
     """
+
+    exact: ClassVar[dict[type, Callable[..., None]]] = {}
 
     def __init__(self) -> None:
         self.names: set[str] = set()

@@ -87,6 +87,8 @@ class Walk(Record):
         ids: Identities of the tensors.
     """
 
+    exact = _EXACT
+
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
         super().__init__()
         self.roots = roots
@@ -112,7 +114,7 @@ class Walk(Record):
         self._remembered: dict[int, Callable[[], Any]] = {}
 
     def visit(self, path: str, v: Any) -> None:
-        walked = _EXACT.get(type(v))
+        walked: Callable[[Record, str, Any], None] | None = _EXACT.get(type(v))
         if walked is None:
             for kinds, walked in TABLE:  # noqa: B007 - the last row is every object's
                 if isinstance(v, kinds):
