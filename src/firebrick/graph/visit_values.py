@@ -49,7 +49,10 @@ def tensor(w: Record, path: str, v: Tensor) -> None:
         return
     w.seen[id(v)] = path
     w.found.append(v)
-    w.entries.append((path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None)))
+    kind = type(v)
+    # not asked of a plain tensor, which has no such attribute: the error for it takes longer than all the rest
+    frozen = None if kind is Tensor else getattr(v, "frozen", None)
+    w.entries.append((path, "tensor", kind, v.dtype, v.shape, v.device, frozen))
     w.leaves.append((path, v))
 
 

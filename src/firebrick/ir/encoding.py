@@ -1,9 +1,10 @@
 """``Tables``: a graph as rows of integers, in one form for equal graphs: what programs that are kept on disk are found by.
 
-Ops, shapes, parameters and labels stand in tables, each once; a node is a row of positions in them. Lines of the user's program
-have numbers by the order in which they first occur, and their text is not part of the form: a program is the same one after
-an edit above it, and whoever reads it takes the lines of the graph that is there. An op that is written in the kernel language
-has the form of its code: what it does for the operands of each node.
+Ops, shapes, parameters and labels stand in tables, each once, and so do heads: all that a node has but its operands, as
+positions in these tables. A node is a row of its head's position and its operands. Lines of the user's program have numbers by
+the order in which they first occur, and their text is not part of the form: a program is the same one after an edit above it,
+and whoever reads it takes the lines of the graph that is there. An op that is written in the kernel language has the form of
+its code: what it does for the operands of each node.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Optimizer(ABC):
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that an optimizer has not; it names what to write."""
-            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, dir(type(self)), "optimizer.{}")
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, type(self), "optimizer.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
