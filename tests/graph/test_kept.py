@@ -16,6 +16,7 @@ from firebrick.compiler import Executable, cache
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.graph import Jit, entries
+from firebrick.graph.trace import Trace
 
 KEPT = 6
 ALIVE: WeakSet[Executable] = WeakSet()
@@ -207,3 +208,23 @@ def test_heavy_eager_operations_keep_a_bounded_number_of_kernels(monkeypatch: py
     assert loaded().modules == before + 3
     fb.memory_cleanup("cpu")
     assert loaded().modules == before
+
+
+def test_a_trace_lets_go_of_its_nodes_when_its_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces: list[Trace] = []
+    begin = Trace.__init__
+
+    def noted(self: Trace, *args: Any) -> None:
+        begin(self, *args)
+        traces.append(self)
+
+    monkeypatch.setattr(Trace, "__init__", noted)
+    f = fb.jit(lambda x, w: x @ w + 2.0)
+    assert f(fb.ones((2, 2)), fb.ones((2, 2))).tolist() == [[4.0, 4.0], [4.0, 4.0]]
+    x = fb.ones((2, 2))
+    x.require_grad()
+    fb.backward(fb.sum(f(x, fb.ones((2, 2)))))
+    assert len(traces) >= 2
+    for trace in traces:
+        for held in (trace.nodes, trace.avals, trace.sources, trace.flows, trace.handles, trace.leaves):
+            assert not held

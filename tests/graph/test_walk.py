@@ -15,6 +15,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.graph.plain import PLAIN
+from firebrick.graph.record import Record
 from firebrick.graph.spaces import bits_of, defaults_of, slots_of
 from firebrick.graph.walk import Walk
 
@@ -158,3 +159,38 @@ def test_slots_are_names_and_bits_of_arrays_tell_meaning_and_layout() -> None:
     others = [x + 1, x.reshape(3, 2), x.view(np.int64), np.asfortranarray(x), frozen, x.astype([("a", "f8")])]
     assert len({bits_of(v) for v in (x, *others)}) == 7
     assert bits_of(x) == bits_of(x.copy())
+
+
+def passes(monkeypatch: pytest.MonkeyPatch, f: Callable[..., Any]) -> int:
+    """How often a walk from a function begins."""
+    begun: list[Record] = []
+    begin = Record.begin
+
+    def noted(self: Record) -> None:
+        begun.append(self)
+        begin(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "begin", noted)
+        Walk([("f", f)])
+    return len(begun) - 1  # the first is that of a new record
+
+
+def test_a_walk_that_reads_names_before_it_chooses_by_them_goes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = Holder()
+    assert passes(monkeypatch, lambda: fb.add(holder.first, 1)) == 1
+
+
+def test_a_walk_that_learns_of_names_after_it_chose_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = Holder(), Holder()
+    a.first, a.second = lambda: b.second, fb.ones(1)
+    f = lambda: a.first()  # noqa: E731
+    assert passes(monkeypatch, f) == 2
+    assert [path for path, _ in Walk([("f", f)]).leaves] == ["a.second"]
+
+
+class Holder:
+    """An object whose attributes are chosen by the names that code reads."""
+
+    first: Any = 0
+    second: Any = 0

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +78,11 @@ def key(text: str, target: DataclassInstance, options: DataclassInstance) -> byt
 
 @cache
 def versions() -> tuple[str, str]:
-    """The versions of llvmlite and of LLVM. Cached, since parsing a package's metadata takes longer than hashing a kernel."""
+    """The versions of llvmlite and of LLVM."""
+    import llvmlite
     import llvmlite.binding as llvm
 
-    return version("llvmlite"), ".".join(map(str, llvm.llvm_version_info))
+    return llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info))
 
 
 def folder() -> Path | None:

@@ -1,4 +1,4 @@
-"""``fewer_collections``: a pass of Python's garbage collector after a hundred thousand new objects, not after seven hundred.
+"""``fewer_collections``: a pass of Python's garbage collector after 400,000 new objects, not after seven hundred.
 
 To trace and compile a program makes millions of objects that stay: by default the collector looks through them again and again,
 which is a sixth of the time. It is not switched off, since other threads may make garbage meanwhile.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, get_ident
 
-_YOUNG = 100_000  # new containers before a pass; a pass over so many takes a few milliseconds
+_YOUNG = 400_000  # new containers before a pass; a pass over so many takes some fifty milliseconds
 _lock = Lock()
 _inside: list[int] = []  # the threads in a block, once for each
 _before: tuple[int, int, int] | None = None  # the process's thresholds, while they are replaced

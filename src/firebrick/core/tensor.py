@@ -178,7 +178,7 @@ class Tensor:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that tensors have not; it names what to write."""
-            raise UnknownNameError("'Tensor' object", name, METHODS, dir(Tensor), "x.{}")
+            raise UnknownNameError("'Tensor' object", name, METHODS, Tensor, "x.{}")
 
     def __format__(self, spec: str) -> str:
         """Its text; with a format, such as ``f"{loss:.4f}"``, the value of a tensor of one element in that format.

@@ -6,6 +6,7 @@ dtype of the result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
@@ -75,12 +76,31 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     return _filled("full", shape, fill_value, dtype, device)
 
 
+def filler(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Callable[[], Tensor]:
+    """A function that makes the same tensor as ``full`` at each call, and checks the arguments only now.
+
+    Args:
+        shape: As for ``full``.
+        fill_value: A Python number.
+        dtype: As for ``full``.
+        device: As for ``full``.
+    """
+    goal = find_device(device)
+    host = _host_filled("full", normalize_shape(shape, "full"), fill_value, dtype, goal)
+    return lambda: hooks.from_host(host, goal)
+
+
 def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> Tensor:
     goal = find_device(device)
     sizes = normalize_shape(shape, where)
     fill_value = weak_scalar(fill_value)
     if hooks.trace() is not None and isinstance(fill_value, (Tensor, Weak)):
         return _filled_later(where, sizes, fill_value, dtype, goal)
+    return hooks.from_host(_host_filled(where, sizes, fill_value, dtype, goal), goal)  # type: ignore[no-any-return]
+
+
+def _host_filled(where: str, sizes: tuple[int, ...], fill_value: Any, dtype: Any, goal: Device) -> np.ndarray[Any, Any]:
+    """One element seen everywhere: the engine's own copy is the only one made."""
     if not isinstance(fill_value, int):  # which may be of any size
         _check_numbers(where, fill_value=fill_value)
     dt = dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
@@ -90,8 +110,7 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
     if isinstance(fill_value, (bool, int, float, complex)):
         fill_value = _host_scalar(where, fill_value, dt)
     _check_room(where, sizes, dt, goal)
-    # one element seen everywhere: the engine's own copy is the only one made
-    return hooks.from_host(np.broadcast_to(cast_host(where, np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
+    return np.broadcast_to(cast_host(where, np.asarray(fill_value), dt), sizes)
 
 
 def _filled_later(where: str, sizes: tuple[int, ...], value: Tensor | Weak, dtype: Any, device: Device) -> Tensor:

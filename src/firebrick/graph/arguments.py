@@ -38,7 +38,8 @@ class Flat:
         kind = type(v)
         if isinstance(v, Tensor):
             self.tensors.append(v)
-            part: Any = (kind, v.shape, v.dtype, v.device, getattr(v, "frozen", None))
+            frozen = None if kind is Tensor else getattr(v, "frozen", None)  # which a plain tensor has not
+            part: Any = (kind, v.shape, v.dtype, v.device, frozen)
             described = f"{v.aval} on {v.device}" if self.named is not None else ""
         elif kind is float or kind is int or (isinstance(v, np.generic) and number_kind(kind)):
             self.numbers.append(v)

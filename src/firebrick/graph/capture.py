@@ -120,6 +120,7 @@ def capture(
         back()
         raise
     calls = [how for how, _ in callbacks]
+    trace.forget()
     return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared), calls), after
 
 
@@ -188,11 +189,10 @@ def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, again
             "return the tensor instead; for state, change a tensor that is there before the call: x[...] = v, x += v, or "
             "an nn.Buffer of a module",
         )
-    changed = differences(around.key, after.key) or ([] if made else around.moved(after))
-    changed = [c for c in changed if c.partition(": ")[0] not in after.ties]
-    if changed and made:
-        new = sorted(p for p, t in after.leaves if id(t) in made)
-        changed = [c for c in changed if not _grown(c.partition(": ")[0], new)]
+    new = sorted(p for p, t in after.leaves if id(t) in made) if made else []
+    changed = differences(around.key, after.key, lambda path: path in after.ties or _grown(path, new))
+    if not changed and not made and not differences(around.key, after.key):
+        changed = around.moved(after)
     if changed:
         names = [c.partition(": ")[0].rpartition(".")[2] for c in changed]
         lines = [f" (set at {trace.set_at[n]})" if n in trace.set_at else "" for n in names]

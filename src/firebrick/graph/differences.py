@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
-def differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[str]:
-    """What differs between two keys of walks, in words."""
-    old, new = ({e[0]: e[1:] for e in key} for key in (before, now))
-    out = [f"{p}: {_words(old[p])} → {_words(new[p])}" for p in new if p in old and old[p] != new[p]]
-    out += [f"{p}: new, {_words(new[p])}" for p in new if p not in old]
-    out += [f"{p}: gone" for p in old if p not in new]
+def differences(
+    before: tuple[Any, ...], now: tuple[Any, ...], without: Callable[[str], bool] = lambda path: False
+) -> list[str]:  # fmt: skip
+    """What differs between two keys of walks, in words, but for the paths that are to be left out."""
+    if before == now:
+        return []
+    old, new = ({e[0]: e for e in key} for key in (before, now))
+    changed = [p for p, e in new.items() if p in old and old[p] != e and not without(p)]
+    begun = [p for p in new if p not in old and not without(p)]
+    gone = [p for p in old if p not in new and not without(p)]
+    out = [f"{p}: {_words(old[p][1:])} → {_words(new[p][1:])}" for p in changed]
+    out += [f"{p}: new, {_words(new[p][1:])}" for p in begun]
+    out += [f"{p}: gone" for p in gone]
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from firebrick.core.tensor import Tensor
 from firebrick.graph.call import Linear, Pulled
@@ -29,12 +30,14 @@ class Making:
     ) -> Program:  # fmt: skip
         """The program of ``values``. Inputs that are unused and not in ``also`` are left out."""
         trace = self.trace
-        made = {n.first + k for n in trace.nodes[:end] for k in range(len(n.avals))}
+        made = {v for n in trace.nodes[:end] for v in ((n.first,) if len(n.avals) == 1 else n.results)}
         outputs = list(dict.fromkeys(v for v in values if v in made))
         checks = [c for c in trace.checks if c.number in made]
         graph = optimize(trace.graph([*outputs, *(c.number for c in checks)], end))
-        used = {i for n in graph.nodes for i in n.inputs} | set(graph.outputs)
-        kept = [i for i, s in enumerate(trace.sources) if i in used or s.number in values or i in also]
+        used = set(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+        used.update(also)
+        shown = set(values)
+        kept = [i for i, s in enumerate(trace.sources) if i in used or s.number in shown]
         graph = without_inputs(graph, kept)
         sources = [trace.sources[i] for i in kept]
         at = {s.number: i for i, s in enumerate(sources)}

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import compress
 from operator import itemgetter
 from sys import getrefcount
 from threading import get_ident, main_thread
@@ -114,7 +115,7 @@ class Program:
     def __post_init__(self) -> None:
         self._latest: tuple[Any, Any, Any] = (None, None, None)  # engine, settings and executable of the last call
         self._extra = bool(self.fixed or self.numbers or self.draws)
-        shown = [i for kind, i, _ in self.results if kind == "in"]
+        shown = {i for kind, i, _ in self.results if kind == "in"}
         read = {p: i for i, p in enumerate(self.positions) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
         self._changes = [(position, handle) for position, handle, _ in self.updates]
@@ -425,8 +426,8 @@ class Program:
             made.append(Storage(outputs[i], memory, nbytes))
         filled, buffers = self._filled(storages), self._fillers(outputs)
         if not all_reused:
-            some = [(s, b) for s, b in zip(filled, buffers, strict=True) if s.data is taken]
-            filled, buffers = [s for s, _ in some], [b for _, b in some]
+            reused = [s.data is taken for s in filled]  # not pairs: thousands of them would start a pass of the collector
+            filled, buffers = list(compress(filled, reused)), list(compress(buffers, reused))
         self._rebind(handles, made, drawn, version, filled, buffers)
         return made
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 import numpy as np
@@ -38,8 +38,13 @@ class Record(ABC):
         strings: Texts that may be such names.
         every_module: Whether the code may read Python modules of any name.
         outside: Whether the code may read clocks, entropy or files.
-        by_name: Whether attributes were chosen by ``names``, so that the walk begins again when these grow.
+        exact: How values of a type are walked through that need no search in the table of types: items of containers and
+            attributes are looked up there, which saves a call of ``visit`` for each of thousands.
+        by_name: What was known of the names (``known``) when attributes were first chosen by them, so that the walk begins
+            again when more is known at its end; None if none were.
     """
+
+    exact: ClassVar[dict[type, Callable[..., None]]] = {}
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -56,7 +61,7 @@ class Record(ABC):
         self.generators: list[tuple[str, Any]] = []
         self.entries: list[tuple[Any, ...]] = []
         self.big: list[tuple[str, np.ndarray[Any, Any]]] = []
-        self.by_name = False
+        self.by_name: tuple[Any, ...] | None = None
         self.seen: dict[int, str] = {}  # paths of the objects visited, by identity
         self.found: list[Any] = []  # held so that no id is used twice during the walk
         self.ends: list[int] = []
@@ -73,6 +78,16 @@ class Record(ABC):
         self.objects: list[Any] = []
         self.draws: list[Any] = []  # generators of NumPy, Python and PyTorch
         self.classes: list[type] = []
+
+    def known(self) -> tuple[Any, ...]:
+        """What is known of the names that code reads."""
+        strings = len(self.strings) if self.every_name or self.every_module else 0
+        return len(self.names), self.every_name, self.every_module, strings
+
+    def choose_by_name(self) -> None:
+        """Note that attributes are chosen by the names known now or later. Call it before the first of them is chosen."""
+        if self.by_name is None:
+            self.by_name = self.known()
 
     @abstractmethod
     def visit(self, path: str, v: Any) -> None:

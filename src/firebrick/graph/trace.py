@@ -407,6 +407,14 @@ class Trace:
                 t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
             self._known.clear()
 
+    def forget(self) -> None:
+        """Drop all that a program is made from. The values of a trace refer to it and it to values of constants, so it would
+        otherwise stay in memory, node by node, until garbage is collected."""
+        for held in (self.nodes, self.avals, self.flows, self.sources, self.handles, self.leaves):
+            held.clear()
+        self._constants.clear()
+        self._sourced.clear()
+
     def later(self, t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], node: Any, slot: int) -> None:
         """Make a handle of the call show this after the trace, since another thread has computed it meanwhile."""
         _, (_, _, _, device, _, _, leaf, label) = self._known[id(t)]
@@ -431,6 +439,11 @@ class Trace:
             at += count
         names = [s.name for s in self.sources]
         return Graph([s.aval for s in self.sources], nodes, tuple(positions[i] for i in outputs), names)
+
+
+def is_shared_constant(n: Node) -> bool:
+    """Whether a node is a constant that a trace has once, for all that use its value."""
+    return n.op is CONSTANT and n.params["value"].nbytes <= _SMALL
 
 
 def _saved(t: Tensor) -> tuple[Any, ...]:
@@ -534,8 +547,11 @@ def new_state(make: Callable[[], Tensor]) -> Tensor:
     trace = current.get()
     if trace is None:
         return make()
-    with outside():
+    token = current.set(None)  # as ``outside`` does, at a third of its time: there may be thousands
+    try:
         made = make()
+    finally:
+        current.reset(token)
     adopted: Tensor = trace.adopt(made)
     return adopted
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
 from firebrick.graph.record import Record
 from firebrick.graph.spaces import ABSENT
 from firebrick.graph.streams import rewound, torch_numbers, ways
@@ -32,7 +33,7 @@ def copies(walk: Record) -> Callable[[], None]:
     draws += [rewound(*ways(v)) for v in walk.draws]
     torch = torch_numbers()
     draws += [rewound(*torch)] if torch is not None else []
-    frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in walk.leaves if hasattr(t, "frozen")]
+    frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in walk.leaves if type(t) is not Tensor and hasattr(t, "frozen")]
 
     def back() -> None:
         for held, was in lists:

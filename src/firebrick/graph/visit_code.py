@@ -38,6 +38,9 @@ def function(w: Record, path: str, v: FunctionType) -> None:
         w.add(path, Same(v))
         return
     inner = getattr(v, "__wrapped__", None)
+    library = of_library(v.__module__)
+    if not library:  # before anything is chosen by these names, else the walk would have to begin again
+        _names(w, v.__code__)
     w.add(path, "function", v.__code__)
     w.functions.append((v, v.__code__, v.__defaults__, v.__kwdefaults__))
     keyed = v.__kwdefaults__ or {}
@@ -48,7 +51,8 @@ def function(w: Record, path: str, v: FunctionType) -> None:
         cell(w, name, content)
     if inner is not None:
         w.visit(path, inner)
-    w.by_name |= len(v.__dict__) > (inner is not None)
+    if len(v.__dict__) > (inner is not None):
+        w.choose_by_name()
     for name in sorted(v.__dict__.keys() if w.every_name else w.names & v.__dict__.keys()):
         if not name.startswith("__"):
             w.slots.append((v.__dict__, name, v.__dict__[name]))
@@ -58,7 +62,7 @@ def function(w: Record, path: str, v: FunctionType) -> None:
     for name, default in keyed.items():
         w.slots.append((keyed, name, default))
         w.visit(f"default {name} of {v.__name__}", default)
-    if not of_library(v.__module__):
+    if not library:
         _globals(w, v.__code__, v.__globals__)
 
 
@@ -134,21 +138,30 @@ def state_reader(w: Record, v: Any) -> Callable[[], Any] | None:
     asks = next((asks for kind, asks in STATES.items() if isinstance(v, kind)), None)
     if asks is None:
         return None
-    w.by_name = True
+    w.choose_by_name()
     return None if w.names.isdisjoint(asks) else cast("Callable[[], Any]", getattr(v, asks[0]))
 
 
 # what a code object names
 
 
-def _globals(w: Record, code: CodeType, space: dict[str, Any]) -> None:
-    """The globals, builtins and imported modules that a code object names, and those of the code inside it."""
+def _names(w: Record, code: CodeType) -> None:
+    """Note the names of attributes in a code object and in the code inside it."""
     reads = reads_of(code)
     w.names |= reads.attributes
     w.strings |= reads.strings
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            _names(w, inner)
+
+
+def _globals(w: Record, code: CodeType, space: dict[str, Any]) -> None:
+    """The globals, builtins and imported modules that a code object names, and those of the code inside it."""
+    reads = reads_of(code)
     w.outside |= reads.outside and not _ours(space.get("__name__"))
     if reads.any_module:
-        w.every_module = w.by_name = True
+        w.every_module = True
+        w.choose_by_name()
         for name in sorted(w.strings & sys.modules.keys()):
             if not of_library(name):
                 w.value(name, partial(sys.modules.get, name))
@@ -195,7 +208,7 @@ def module(w: Record, path: str, v: ModuleType) -> None:
         if not _ours(v.__name__):
             _assigned(w, path, v)
         return
-    w.by_name = True
+    w.choose_by_name()
     space = vars(v)
     names = {*w.names, "__getattr__"}
     if w.every_name:  # numbers and texts of any name, other things of names that code may make
@@ -210,6 +223,9 @@ def module(w: Record, path: str, v: ModuleType) -> None:
 
 def _library(w: Record, v: ModuleType) -> None:
     """What code may read of a library that is not constant."""
+    settings = SETTINGS.get(v.__name__, {})
+    if v in (os, os.path) or v.__name__ == "firebrick" or settings:
+        w.choose_by_name()
     if v in (os, os.path) and not w.names.isdisjoint(ENVIRONMENT):
         w.visit("os.environ", os.environ)
     if v.__name__ == "firebrick" and "config" in w.names:
@@ -219,15 +235,13 @@ def _library(w: Record, v: ModuleType) -> None:
             w.visit(f"config.{name}", shown[name])
     if v.__name__ in ("decimal", "_decimal"):
         w.decimal()
-    settings = SETTINGS.get(v.__name__, {})
     for name in sorted(settings.keys() & w.names):
         w.setting(f"{v.__name__}.{name}", settings[name])
-    w.by_name |= v in (os, os.path) or v.__name__ == "firebrick" or bool(settings)
 
 
 def _assigned(w: Record, path: str, v: ModuleType) -> None:
     """Numbers, texts and containers of a library that code names: a user may have assigned them."""
-    w.by_name = True
+    w.choose_by_name()
     space = vars(v)
     for name in sorted(w.names & space.keys()):
         held = space[name]
@@ -277,10 +291,11 @@ def members(w: Record, path: str, kind: type, constructors: bool = True) -> None
                 if isinstance(through, FunctionType):
                     w.slots.append((space, name, member))
                     w.visit(f"{path}.{name}", fn if isinstance(fn, FunctionType) else through)
-                elif fn is not None and (name in w.names or w.every_name) and not name.startswith("__"):
-                    w.slots.append((space, name, member))
-                    w.visit(f"{path}.{name}", fn)
-                w.by_name = True
+                elif fn is not None and not name.startswith("__"):
+                    w.choose_by_name()
+                    if name in w.names or w.every_name:
+                        w.slots.append((space, name, member))
+                        w.visit(f"{path}.{name}", fn)
 
 
 def _ours(module: Any) -> bool:

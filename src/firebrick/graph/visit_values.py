@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from array import array as packed
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import is_dataclass
@@ -32,6 +32,9 @@ from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of
 from firebrick.graph.streams import of_torch, state_of
 from firebrick.graph.visit_code import called, members, state_reader
 
+_BARE = frozenset({bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, deque})
+"""Types whose values have neither attributes nor members of a user's class; subclasses are not among them."""
+_KEYS = (*PLAIN, tuple)  # keys of a dict that a path shows
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 
 
@@ -40,9 +43,17 @@ _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its va
 
 def tensor(w: Record, path: str, v: Tensor) -> None:
     """A leaf: its kind is a part of the key, its values are read at each call."""
-    if not w.again(path, v):
-        w.entries.append((path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None)))
-        w.leaves.append((path, v))
+    first = w.seen.get(id(v))  # as ``again`` does, but without a call: there may be thousands
+    if first is not None:
+        w.entries.append((path, "same", first))
+        return
+    w.seen[id(v)] = path
+    w.found.append(v)
+    kind = type(v)
+    # not asked of a plain tensor, which has no such attribute: the error for it takes longer than all the rest
+    frozen = None if kind is Tensor else getattr(v, "frozen", None)
+    w.entries.append((path, "tensor", kind, v.dtype, v.shape, v.device, frozen))
+    w.leaves.append((path, v))
 
 
 def number(w: Record, path: str, v: Weak) -> None:
@@ -52,10 +63,16 @@ def number(w: Record, path: str, v: Weak) -> None:
 
 def plain(w: Record, path: str, v: Any) -> None:
     """A plain value, which a graph has built in."""
+    kind = type(v)
+    if kind is str:  # the most frequent ones: names of parameters
+        w.strings.add(v)
+        w.entries.append((path, (kind, v)))
+        return
     if isinstance(v, str):
         w.strings.add(v)
     w.add(path, plain_key(v))
-    _attributes(w, path, v)
+    if kind not in _BARE:
+        _attributes(w, path, v)
 
 
 def scalar(w: Record, path: str, v: np.generic) -> None:
@@ -80,16 +97,30 @@ def _attributes(w: Record, path: str, v: Any) -> None:
 # containers
 
 
+def _visit(w: Record, path: str, v: Any) -> None:
+    """A value of any type."""
+    w.visit(path, v)
+
+
 def sequence(w: Record, path: str, v: Any) -> None:
     """A list, tuple or deque."""
-    only_plain = type(v) is tuple and all(isinstance(i, PLAIN) for i in v)  # whether two alike are one does not show
-    if only_plain or not w.again(path, v):
+    if (type(v) is tuple and _only_plain(v)) or not w.again(path, v):
         w.add(path, type(v), len(v))
         if not isinstance(v, tuple):
             w.lists.append((v, tuple(map(id, v))))
+        exact = w.exact
         for i, item in enumerate(v):
-            w.visit(f"{path}[{i}]", item)
-        _attributes(w, path, v)
+            (exact.get(type(item)) or _visit)(w, f"{path}[{i}]", item)
+        if type(v) not in _BARE:
+            _attributes(w, path, v)
+
+
+def _only_plain(v: tuple[Any, ...]) -> bool:
+    """Whether a tuple holds plain values only: it does not show whether two of them that look alike are one."""
+    for item in v:  # noqa: SIM110 - a loop is quicker
+        if type(item) is not str and not isinstance(item, PLAIN):
+            return False
+    return True
 
 
 def mapping(w: Record, path: str, v: Any) -> None:
@@ -97,13 +128,15 @@ def mapping(w: Record, path: str, v: Any) -> None:
     if not w.again(path, v):
         w.add(path, type(v), len(v))
         w.lists.append((v, tuple(map(id, v))))
+        exact = w.exact
         for i, (k, item) in enumerate(v.items()):
             w.slots.append((v, k, item))
-            if not isinstance(k, (*PLAIN, tuple)):
+            if type(k) is not str and not isinstance(k, _KEYS):
                 w.visit(f"key {i} of {path}", k)
                 k = i
-            w.visit(f"{path}[{k!r}]", item)
-        _attributes(w, path, v)
+            (exact.get(type(item)) or _visit)(w, f"{path}[{k!r}]", item)
+        if type(v) not in _BARE:
+            _attributes(w, path, v)
 
 
 def dict_view(w: Record, path: str, v: Any) -> None:
@@ -165,7 +198,9 @@ def _bits(w: Record, path: str, v: np.ndarray[Any, Any]) -> None:
 
 def weak_reference(w: Record, path: str, v: ref[Any]) -> None:
     """What a weak reference refers to."""
-    w.value(path, v)
+    content = v()
+    w.values.append((v, content))
+    (w.exact.get(type(content)) or _visit)(w, path, content)
 
 
 def context_variable(w: Record, path: str, v: ContextVar[Any]) -> None:
@@ -308,7 +343,8 @@ def _object(w: Record, path: str, v: Any) -> None:
     if not of_library(kind.__module__):
         members(w, path, kind, constructors=False)
     chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or w.every_name or torch
-    w.by_name |= not chosen
+    if not chosen:
+        w.choose_by_name()
     if space is not None:
         _own_attributes(w, path, v, space, versioned, chosen)
     for name in slots:
@@ -332,6 +368,7 @@ def _own_attributes(w: Record, path: str, v: Any, space: dict[str, Any], version
         w.lists.append((space, tuple(map(id, space))))
         w.values.append((reader(v, "__class__"), v.__class__))
     seen = {**defaults_of(kind), **space} if versioned else space
+    exact = w.exact
     for name, item in list(seen.items()):
         if (chosen or name in w.names) and name not in unwatched and not name.startswith("__"):
             if not versioned:
@@ -339,4 +376,4 @@ def _own_attributes(w: Record, path: str, v: Any, space: dict[str, Any], version
             if name in ties:
                 w.ties[f"{path}.{name}"] = item
             else:
-                w.visit(f"{path}.{name}", item)
+                (exact.get(type(item)) or _visit)(w, f"{path}.{name}", item)

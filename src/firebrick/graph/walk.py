@@ -87,17 +87,18 @@ class Walk(Record):
         ids: Identities of the tensors.
     """
 
+    exact = _EXACT
+
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
         super().__init__()
         self.roots = roots
         # which attributes are read is known only after all code was seen, so a walk that learns of more begins again
         while True:
-            known = self._known()
             self.begin()
             for path, root in roots:
                 self.visit(path, root)
                 self.ends.append(len(self.found))
-            if self._known() == known or not self.by_name:
+            if self.by_name is None or self.by_name == self.known():
                 break
         for path, belongs in self.ties.items():
             self.add(path, "belongs to", None if belongs is None else self.seen.get(id(belongs())))
@@ -113,18 +114,13 @@ class Walk(Record):
         self._remembered: dict[int, Callable[[], Any]] = {}
 
     def visit(self, path: str, v: Any) -> None:
-        walked = _EXACT.get(type(v))
+        walked: Callable[[Record, str, Any], None] | None = _EXACT.get(type(v))
         if walked is None:
             for kinds, walked in TABLE:  # noqa: B007 - the last row is every object's
                 if isinstance(v, kinds):
                     break
         assert walked is not None
         walked(self, path, v)
-
-    def _known(self) -> tuple[Any, ...]:
-        """What is known of the names that code reads."""
-        strings = len(self.strings) if self.every_name or self.every_module else 0
-        return len(self.names), self.every_name, self.every_module, strings
 
     def let_go(self, gone: Callable[[Any], None]) -> None:
         """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""

@@ -1,9 +1,10 @@
 """``Tables``: a graph as rows of integers, in one form for equal graphs: what programs that are kept on disk are found by.
 
-Ops, shapes, parameters and labels stand in tables, each once; a node is a row of positions in them. Lines of the user's program
-have numbers by the order in which they first occur, and their text is not part of the form: a program is the same one after
-an edit above it, and whoever reads it takes the lines of the graph that is there. An op that is written in the kernel language
-has the form of its code: what it does for the operands of each node.
+Ops, shapes, parameters and labels stand in tables, each once, and so do heads: all that a node has but its operands, as
+positions in these tables. A node is a row of its head's position and its operands. Lines of the user's program have numbers by
+the order in which they first occur, and their text is not part of the form: a program is the same one after an edit above it,
+and whoever reads it takes the lines of the graph that is there. An op that is written in the kernel language has the form of
+its code: what it does for the operands of each node.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ MOST = 1 << 20
 """Bytes of the arrays in a graph up to which it has this form: an entry on disk holds them."""
 
 
+Sizes = tuple[int, int, int, int, int]
+
+
 class NotEncodable(Exception):
     """A graph holds something that no other process can recognise: an op of another package, an object, a large array."""
 
@@ -35,7 +39,8 @@ class Tables:
     """The tables of one graph, and of others that are described by them.
 
     Attributes:
-        ops: In the order in which they first occurred, as ``avals``, ``params``, ``labels`` and ``lines``.
+        ops: In the order in which they first occurred, as ``avals``, ``params``, ``labels``, ``lines`` and ``heads``.
+        heads: What nodes have but their operands, which few kinds of nodes of a large program differ in.
     """
 
     def __init__(self) -> None:
@@ -44,12 +49,14 @@ class Tables:
         self.params: list[dict[str, Any]] = [{}]
         self.labels: list[str | None] = [None]
         self.lines: list[str | None] = [None]
+        self.heads: list[tuple[int, ...]] = []
         self._ops: dict[Op, int] = {}
         self._avals: dict[Aval, int] = {}
         self._params: dict[Any, int] = {}
         self._of_kernels: set[int] = set()  # numbers of parameters of ops in the kernel language, whose code is the form
         self._labels: dict[str | None, int] = {None: 0}
         self._lines: dict[str | None, int] = {None: 0}
+        self._heads: dict[tuple[int, ...], int] = {}
         self._bytes = 0
         self._closed = False
 
@@ -129,7 +136,7 @@ class Tables:
         return [list(texts), of]
 
     def rows(self, nodes: Sequence[Node]) -> list[int]:
-        """The rows of nodes, one after another.
+        """The rows of nodes, one after another: the number of the node's head, then its operands.
 
         Raises:
             NotEncodable: One of them holds something that has no form.
@@ -137,36 +144,43 @@ class Tables:
         if self._closed and any(n.op.program is not None and n.op not in self._ops for n in nodes):
             raise NotEncodable("an op in the kernel language that the graph does not have")
         out: list[int] = []
-        put, ops, avals, lines, aval = out.extend, self._ops, self._avals, self._lines, self.aval
+        append, extend = out.append, out.extend
+        # by identity: nodes that a trace has copied share parameters and avals
+        known: dict[Any, int] = {}
         for n in nodes:
-            op = ops.get(n.op)
-            line = lines.get(n.line)
-            put((
-                self._op(n.op) if op is None else op,
-                self._param(n) if n.params else 0,
-                self.line(n.line) if line is None else line,
-                0 if n.label is None else self._label(n.label),
-                n.region,
-                len(n.inputs),
-                len(n.avals),
-            ))  # fmt: skip
-            put(n.inputs)
-            for a in n.avals:
-                found = avals.get(a)
-                out.append(aval(a) if found is None else found)
+            inputs, params = n.inputs, n.params
+            what = n.op, id(params) if params else 0, id(n.avals), n.line, n.label, n.region, len(inputs)
+            head = known.get(what)
+            if head is None:
+                head = known[what] = self._head(n)
+            append(head)
+            extend(inputs)
         return out
 
-    def sizes(self) -> tuple[int, int, int, int]:
-        """How long the tables are, but for the lines."""
-        return len(self.ops), len(self.avals), len(self.params), len(self.labels)
+    def _head(self, n: Node) -> int:
+        """The number of all that a node has but its operands: of op, parameters, line and label, region, how many operands, and
+        the numbers of its results' shapes and dtypes."""
+        head = (
+            self._op(n.op), self._param(n) if n.params else 0, self.line(n.line), self._label(n.label), n.region, len(n.inputs),
+            *map(self.aval, n.avals),
+        )  # fmt: skip
+        found = self._heads.get(head)
+        if found is None:
+            found = self._heads[head] = len(self.heads)
+            self.heads.append(head)
+        return found
 
-    def beyond(self, sizes: tuple[int, int, int, int]) -> list[Any]:
+    def sizes(self) -> Sizes:
+        """How long the tables are, but for the lines."""
+        return len(self.ops), len(self.avals), len(self.params), len(self.labels), len(self.heads)
+
+    def beyond(self, sizes: Sizes) -> list[Any]:
         """What came after a call of ``sizes``, in terms of JSON.
 
         Raises:
             NotEncodable: A parameter has a type that no op takes.
         """
-        ops, avals, params, labels = sizes
+        ops, avals, params, labels, heads = sizes
         try:
             written = [
                 [] if k in self._of_kernels else [[name, to_value(v)] for name, v in self.params[k].items()]
@@ -179,6 +193,7 @@ class Tables:
             [[a.dtype.name, *a.shape] for a in self.avals[avals:]],
             written,
             self.labels[labels:],
+            self.heads[heads:],
         ]
 
     # reading
@@ -189,28 +204,33 @@ class Tables:
         Raises:
             LookupError, TypeError, ValueError: It is not of that form.
         """
-        ops, avals, params, labels = more
+        ops, avals, params, labels, heads = more
         self.ops += [INTERNAL[name] if name in INTERNAL else OPS[name] for name in ops]
         self.avals += [Aval(tuple(shape), as_dtype(name)) for name, *shape in avals]
         self.params += [{k: from_value(v) for k, v in items} for items in params]
         self.labels += labels
+        self.heads += map(tuple, heads)
 
     def nodes(self, rows: Sequence[int], first: int) -> list[Node]:
         """The nodes of rows; the results of the first one have numbers from ``first`` on."""
-        ops, params, lines, labels, avals = self.ops, self.params, self.lines, self.labels, self.avals
+        heads = [
+            (
+                self.ops[op], self.params[param], tuple([self.avals[a] for a in avals]), self.labels[label], self.lines[line],
+                region, inputs,
+            )
+            for op, param, line, label, region, inputs, *avals in self.heads
+        ]  # fmt: skip
         out: list[Node] = []
-        at = 0
-        while at < len(rows):
-            op, param, line, label, region, inputs, results = rows[at : at + 7]
-            at += 7
+        at, end = 0, len(rows)
+        while at < end:
+            op, params, made, label, line, region, inputs = heads[rows[at]]
+            at += 1
             middle = at + inputs
-            end = middle + results
-            made = tuple([avals[a] for a in rows[middle:end]])
-            out.append(
-                Node(ops[op], tuple(rows[at:middle]), params[param], first, made, labels[label], lines[line], region)
-            )  # fmt: skip
-            first += results
-            at = end
+            out.append(Node(op, tuple(rows[at:middle]), params, first, made, label, line, region))
+            first += len(made)
+            at = middle
+        if at != end:
+            raise ValueError("rows that end within a node")
         return out
 
 
@@ -224,7 +244,7 @@ def encoded(graph: Graph) -> tuple[Tables, bytes] | None:
     try:
         inputs = [tables.aval(a) for a in graph.inputs]
         rows = tables.rows(graph.nodes)
-        whole = [inputs, rows, graph.outputs, *tables.beyond((0, 0, 1, 1)), *tables.kernels(graph)]
+        whole = [inputs, rows, graph.outputs, *tables.beyond((0, 0, 1, 1, 0)), *tables.kernels(graph)]
     except NotEncodable:
         return None
     tables.close()

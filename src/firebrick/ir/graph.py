@@ -36,9 +36,10 @@ CONSTANT = Op(
 INTERNAL: dict[str, Op] = {CONSTANT.name: CONSTANT}  # ops that occur in graphs only, by name; they are not in the op table
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: a trace of a large program makes a million nodes, and a frozen one takes four times as long to make.
+@dataclass(slots=True)
 class Node:
-    """One operation: values ``inputs`` to values ``first``, ``first + 1``, … of shapes and dtypes ``avals``.
+    """One operation: values ``inputs`` to values ``first``, ``first + 1``, … of shapes and dtypes ``avals``; never changed.
 
     Attributes:
         label: The user's name for the first result, if it has one.

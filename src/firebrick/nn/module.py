@@ -148,7 +148,7 @@ class Module:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that a module has not; it names what to write."""
-            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, dir(type(self)), "model.{}")
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, type(self), "model.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
@@ -32,8 +32,9 @@ from firebrick.core.operands import describe
 from firebrick.core.other_names import OF_OPTIMIZERS, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import full
+from firebrick.functions.creation import filler
 from firebrick.functions.elementwise import astype, expm1, log, where
+from firebrick.graph.repeated import Repeats
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups
@@ -135,7 +136,7 @@ class Optimizer(ABC):
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that an optimizer has not; it names what to write."""
-            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, dir(type(self)), "optimizer.{}")
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, type(self), "optimizer.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -266,12 +267,14 @@ class Optimizer(ABC):
         group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
         one = self._constant(1, before)
         shared: dict[tuple[int, Device, DType, str | None], Scalars] = {}
+        ours = type(self).__module__.startswith("firebrick.")  # a user's may compute other things of equal parameters
+        repeats, begun = Repeats() if ours else None, _Begun()
         for (name, p), g in zip(self._parameters, found, strict=True):
             missed = self._missed.get(name)
             if g is None:
                 if missed is None:
                     missed = new_state(lambda: constant(0, before.dtype, before.device))
-                    self._begin(commit, "_missed", self._missed, name, missed)
+                    begun.keep(commit, "_missed", self._missed, name, missed)
                 commit.rebind(missed, chosen(valid, missed + one, missed))
                 continue
             dt = p.dtype if p.dtype.itemsize >= 4 else float32
@@ -285,20 +288,43 @@ class Optimizer(ABC):
                 if group.lr_scale != 1.0:
                     lr = lr * self._constant(group.lr_scale, lr)
                 scalars = shared[key] = self.scalars(t, lr, step, group.settings)
-            handles = self._held(name, p, dt, group.settings, commit)
-            held = [m if m.dtype is dt and m.device is p.device else astype(m, dt, copy=False).to(p.device) for m in handles]
-            if dt is p.dtype:
-                new, moments = self.new_values(p.detach(), g, held, scalars, group.settings)
+            handles = self._held(name, p, dt, group.settings, commit, begun)
+            old, count = p.detach(), len(handles)
+            if repeats is None:
+                new: Sequence[Tensor] = self._updated(dt, group.settings, old, g, handles, scalars, valid)
             else:
-                new, moments = self.new_values(astype(p.detach(), dt), astype(g, dt), held, scalars, group.settings)
-                new = astype(new, p.dtype)
-            commit.rebind(p, chosen(valid, new, p.detach()))
-            for handle, m, value in zip(handles, held, moments, strict=True):
-                commit.rebind(handle, chosen(valid, value, m))
+                compute = partial(self._computed_of, dt, group.settings, count, count + len(scalars))
+                operands = [old, g, *handles, *scalars, *([] if valid is None else [valid])]
+                new = repeats((key[0], dt, count), compute, operands)
+            for handle, value in zip((p, *handles), new, strict=True):
+                commit.rebind(handle, value)
         commit.rebind(before, chosen(valid, after, before))
+        for attribute in begun.attributes:
+            changed(self, attribute)
         return commit
 
-    def _held(self, name: str, p: Tensor, dt: DType, settings: Any, commit: Commit) -> list[Tensor]:
+    def _updated(
+        self, dt: DType, settings: Any, p: Tensor, g: Tensor, handles: Sequence[Tensor], scalars: Scalars, valid: Tensor | None
+    ) -> list[Tensor]:  # fmt: skip
+        """The new values of a parameter and of its moments, computed in a dtype."""
+        held = [m if m.dtype is dt and m.device is p.device else astype(m, dt, copy=False).to(p.device) for m in handles]
+        if dt is p.dtype:
+            new, moments = self.new_values(p, g, held, scalars, settings)
+        else:
+            new, moments = self.new_values(astype(p, dt), astype(g, dt), held, scalars, settings)
+            new = astype(new, p.dtype)
+        made = chosen(valid, new, p)
+        return [made, *(chosen(valid, value, m) for value, m in zip(moments, held, strict=True))]
+
+    def _computed_of(
+        self, dt: DType, settings: Any, moments: int, scalars: int, p: Tensor, g: Tensor, *more: Tensor
+    ) -> list[Tensor]:  # fmt: skip
+        """``_updated`` of tensors one after another: moments, scalars from ``moments`` on, and from ``scalars`` on whether the
+        update is valid."""
+        valid = more[scalars] if len(more) > scalars else None
+        return self._updated(dt, settings, p, g, more[:moments], more[moments:scalars], valid)
+
+    def _held(self, name: str, p: Tensor, dt: DType, settings: Any, commit: Commit, begun: _Begun) -> list[Tensor]:
         """The handles of a parameter's moments."""
         out = []
         for moment in self.kept(p, settings):
@@ -306,8 +332,11 @@ class Optimizer(ABC):
             m = held.get(name)
             if m is None:
                 shape, start = () if moment in self.scalar_moments else p.shape, self.start(moment, settings)
-                m = new_state(lambda settings=shape, v=start: full(settings, v, dtype=dt, device=p.device))  # type: ignore[misc]
-                self._begin(commit, "_moments", held, name, m)
+                make = begun.make.get((shape, start, dt, p.device))
+                if make is None:
+                    make = begun.make[shape, start, dt, p.device] = filler(shape, start, dtype=dt, device=p.device)
+                m = new_state(make)
+                begun.keep(commit, "_moments", held, name, m)
             elif m.shape != p.shape and moment not in self.scalar_moments:
                 raise ShapeError(
                     f"{type(self).__name__}.update: the moments of a parameter have its shape",
@@ -316,11 +345,6 @@ class Optimizer(ABC):
                 )
             out.append(m)
         return out
-
-    def _begin(self, commit: Commit, attribute: str, held: dict[str, Tensor], name: str, new: Tensor) -> None:
-        """Keep a new tensor of the state from the commit on."""
-        commit.call(dict.__setitem__, held, name, new)
-        changed(self, attribute)
 
     # settings and state
 
@@ -443,6 +467,24 @@ class Optimizer(ABC):
         shown = ", ".join(f"{f.name}={getattr(self.settings, f.name)!r}" for f in fields(self.settings))
         groups = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
         return f"{type(self).__name__}(lr={self.schedule!r}, {shown}, {len(self._parameters)} parameters{groups})"
+
+
+class _Begun:
+    """The state that begins with one update.
+
+    Attributes:
+        make: Functions that make it, by shape, value, dtype and device: few for many parameters.
+        attributes: The optimizer's attributes that hold it.
+    """
+
+    def __init__(self) -> None:
+        self.make: dict[tuple[tuple[int, ...], float, DType, Device], Callable[[], Tensor]] = {}
+        self.attributes: set[str] = set()
+
+    def keep(self, commit: Commit, attribute: str, held: dict[str, Tensor], name: str, new: Tensor) -> None:
+        """Keep a new tensor from the commit on."""
+        commit.call(dict.__setitem__, held, name, new)
+        self.attributes.add(attribute)
 
 
 def chosen(valid: Tensor | None, new: Tensor, old: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from firebrick.backends.cpu.runtime.arena import aligned
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.fusion.facts import ALONE
-from firebrick.compiler.targets.llvm.host import compile_ir
+from firebrick.compiler.targets.llvm.host import AS_WRITTEN, compile_ir
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -130,3 +130,16 @@ def test_any_number_of_threads_gives_the_same_bits(shape: Any) -> None:
         found.append([x.tobytes() for x in (*run("attention", arrays, params, pool=pool),
                                             *run("attention_gradient", more, params, pool=pool))])  # fmt: skip
     assert found[0] == found[1] == found[2]
+
+
+def test_attention_and_products_with_long_epilogues_are_compiled_without_passes_that_gain_nothing() -> None:
+    arrays = operands(np.random.default_rng(0), (2, 8, 8, 16, 16))
+    attention = group("attention", arrays, {"scale": 0.25, "causal": False})
+    assert lower(attention, Target.host()).text.startswith(AS_WRITTEN)
+    product = Graph([Aval((32, 32), dtype("float32"))] * 2)
+    (made,) = product.add(OPS["matmul"], 0, 1)
+    for _ in range(4):
+        (made,) = product.add(OPS["erf"], made)
+    product.outputs = (made,)
+    lowered = lower(product, Target.host())
+    assert lowered.text.startswith(AS_WRITTEN)

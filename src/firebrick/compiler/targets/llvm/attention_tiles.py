@@ -26,6 +26,7 @@ from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
 from firebrick.compiler.targets.llvm.contract.problem import FactorLayout
 from firebrick.compiler.targets.llvm.emit import Emitter, literal
+from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import Strip, read
 from firebrick.compiler.targets.llvm.native import NativeKernel
@@ -99,7 +100,7 @@ class _AttentionGenerator:
         self.used = 0
 
     def lowered_kernels(self, results: int) -> Lowered:
-        text = "\n".join([*sorted(self.declared), *self.functions.values(), ""])
+        text = AS_WRITTEN + "\n".join([*sorted(self.declared), *self.functions.values(), ""])
         return Lowered(tuple(self.kernels), tuple(self.temporary), text, (frozenset(),) * results)
 
     def allocate(self, e: IRBuilder, elements: int) -> str:

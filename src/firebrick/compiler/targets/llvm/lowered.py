@@ -111,7 +111,7 @@ def at_offset(buffer: At, nbytes: int) -> At:
 
 
 def contracted(
-    made: Sequence[tuple[Contraction, Sequence[int]]], count: int, results: int = 1, more_us: float = 0.0, light: bool = True
+    made: Sequence[tuple[Contraction, Sequence[int]]], count: int, results: int = 1, more_us: float = 0.0
 ) -> Lowered:
     """Contractions that together compute the same results, such as the classes of an input gradient.
 
@@ -120,7 +120,6 @@ def contracted(
         count: Number of operands.
         results: Number of results.
         more_us: Estimate of the time of their epilogues, on one thread.
-        light: Whether epilogues are so short that optimisation passes gain nothing.
     """
     parts: list[LoweredKernel] = []
     sizes: list[int] = []
@@ -135,5 +134,5 @@ def contracted(
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
             parts.append(LoweredKernel(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
-    text = (AS_WRITTEN if light else "") + "\n".join([*sorted(declarations), *functions.values(), ""])
+    text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)

@@ -51,7 +51,7 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
     result_bytes = prod(first.domain) * outputs[0].dtype.itemsize if g is None and len(outputs) == 1 else outputs[0].nbytes
     moved = sum(min(inputs[i].nbytes, result_bytes) for i in extra_inputs) + sum(a.nbytes for a in outputs)
     cost = steps / STEPS_PER_US + moved / BYTES_PER_US if steps else 0.0
-    lowered_contraction = contracted([(made, (*factors, *extra_inputs))], len(inputs), len(exprs), cost, epilogue.light)
+    lowered_contraction = contracted([(made, (*factors, *extra_inputs))], len(inputs), len(exprs), cost)
     return replace(lowered_contraction, over=tuple(_over(spec, made, inputs, a) for a in outputs))
 
 
