@@ -13,6 +13,7 @@ import numpy as np
 
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.pool import shared_pool
+from firebrick.backends.cpu.runtime.results import RESULTS
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.program.launch import chunk_of
 from firebrick.compiler.targets.llvm.host import Module, compile_many
@@ -75,7 +76,7 @@ def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, in
     code = code_of(program)
     sizes = program.sizes([x.shape for x in inputs], statics)
     operands = [np.require(x, requirements=("C", "A")) for x in inputs]
-    results = program.prepared(operands, sizes, lambda a: np.empty(a.shape, a.dtype.np))
+    results = program.prepared(operands, sizes, lambda a: RESULTS.empty(a.shape, a.dtype.np, a.nbytes))
     words = np.array([*(sizes.scalars[s.name] for s in program.translated.function.scalars), *sizes.grid], np.int64)
     units = code.kernel.units(sizes.grid)
     if units:
