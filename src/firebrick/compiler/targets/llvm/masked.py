@@ -164,7 +164,8 @@ class Masked:
 
     def _store(self, s: Store, live: Names) -> None:
         index, value = self.lanes.evaluated([s.index, s.value], self.mask)
-        write_lanes(self.lanes, self.lanes.arrays[s.array], index, self.lanes.vector(value, s.value.dtype), self.mask)
+        strip, stream = self.lanes.arrays[s.array], s.array in self.lanes.streamed
+        write_lanes(self.lanes, strip, index, self.lanes.vector(value, s.value.dtype), self.mask, stream)
 
     def _check(self, s: Check, live: Names) -> None:
         code, lanes = self.code, self.lanes
