@@ -239,6 +239,23 @@ def test_endless_loops_end_at_the_limit() -> None:
             endless(3, device=device)
 
 
+def test_counted_loops_have_a_limit_of_rounds() -> None:
+    @K
+    def counted(out: K.Out[fb.int64, "n"], n: int, many: int):
+        total = 0
+        for k in range(many):
+            total += k
+        out[K.index()] = total
+
+    for device in ("cpu", "numpy"):
+        with pytest.raises(fb.ExecutionError, match=r"counted: .*at most 4,294,967,296 rounds|a loop has at most 4,294"):
+            counted(3, 2**62, device=device)
+        with fb.config.scope(kernel_loop_limit=5):
+            assert counted(3, 5, device=device).tolist() == [10] * 3
+            with pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+                counted(3, 6, device=device)
+
+
 # operations of one's own
 
 

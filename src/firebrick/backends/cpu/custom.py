@@ -16,9 +16,9 @@ from firebrick.backends.cpu.runtime.pool import shared_pool
 from firebrick.backends.cpu.runtime.results import RESULTS
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.program.launch import chunk_of
+from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
-from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.kernel.verify import check_plain, verify
-from firebrick.compiler.targets.llvm.emit import Code
+from firebrick.compiler.targets.llvm.emit import Code, Limit
 from firebrick.compiler.targets.llvm.group_lanes import GroupLanes
 from firebrick.compiler.targets.llvm.inner_items import InnerItems
 from firebrick.compiler.targets.llvm.lane_forms import LaneForm
 from firebrick.compiler.targets.llvm.lane_width import cycles_of, lanes_of
-from firebrick.compiler.targets.llvm.masked import Limit, Masked
+from firebrick.compiler.targets.llvm.masked import Masked
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, tail_mask
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.scalar_kernel import WORD
@@ -69,7 +69,7 @@ def lanes_kernel(
         function: Kernel.
         target: Processor.
         width: Number of lanes, a power of two; by default as many as a register has of the widest dtype that matters.
-        limit: Of the rounds of each ``While``.
+        limit: Of the rounds of each loop.
         words: The block of words of a kernel whose scalars are all int64: they are constants of the code then, and there is
             no pointer to them. The code is for these sizes alone.
 
