@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from contextlib import suppress
+from itertools import cycle
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -23,9 +24,11 @@ LEAST = 1 << 16
 """Minimum bytes of a result whose memory is reused; it is aligned to a cache line."""
 AGE = 512
 """Number of leases after which a buffer that was free all the time is given back to the system."""
-_PAGE, _MIDDLE = 4096, 2048
-"""Buffers begin in the middle of a page. Large arrays of other allocators begin at the start of one, and where two addresses
-differ by little but whole pages, a processor lets a read of one wait for a write to the other."""
+_PAGE = 4096
+_PLACES = cycle((0, 2048, 1024, 3072, 512, 2560, 1536, 3584))
+"""Buffers begin at different places of a page, and one far from that of the last one. Arrays that agree in the address within a
+page share the same few lines of a processor's first cache, and where a result is a little ahead of an operand, a read of the
+operand waits for a write to the result."""
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +46,7 @@ class _ResultBuffer:
 
     def __init__(self, size: int) -> None:
         raw = np.empty(size + _PAGE, np.uint8)
-        at = (_MIDDLE - raw.ctypes.data) % _PAGE
+        at = (next(_PLACES) - raw.ctypes.data) % _PAGE
         self.size, self.since, self._memory = size, 0, raw[at : at + size]
         self.shown = self._memory.__array_struct__
 
