@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.backends.cpu import eager
 from firebrick.backends.cpu.runtime import results
 from firebrick.backends.cpu.runtime.arena import ALIGNMENT, size_class
 from firebrick.backends.cpu.runtime.results import AGE, LEAST, ResultMemory
@@ -269,7 +270,8 @@ OPERATIONS: dict[str, Callable[[fb.Tensor], fb.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations_on_large_tensors_use_memory_of_results_that_are_gone(name: str) -> None:
+def test_operations_on_large_tensors_use_memory_of_results_that_are_gone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "LARGE", 1 << 20)
     x = large()
     OPERATIONS[name](x)
     fb.memory_cleanup("cpu")
@@ -282,7 +284,8 @@ def test_operations_on_large_tensors_use_memory_of_results_that_are_gone(name: s
     assert fb.memory_stats("cpu")["results"] == 0
 
 
-def test_results_that_anything_still_shows_keep_their_values() -> None:
+def test_results_that_anything_still_shows_keep_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "LARGE", 1 << 20)
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     held: list[tuple[Any, float]] = []
@@ -322,7 +325,8 @@ def test_results_that_anything_still_shows_keep_their_values() -> None:
         assert (values(shown) == wanted).all()
 
 
-def test_changing_what_was_exported_does_not_reach_later_results() -> None:
+def test_changing_what_was_exported_does_not_reach_later_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "LARGE", 1 << 20)
     x = large(1.0)
     exported = np.from_dlpack(x + 1.0)
     later = x + 2.0
@@ -332,7 +336,8 @@ def test_changing_what_was_exported_does_not_reach_later_results() -> None:
     assert (exported == (100.0 if exported.flags.writeable else 2.0)).all()
 
 
-def test_a_gradient_through_reused_memory_has_the_bits_of_one_through_new_memory() -> None:
+def test_a_gradient_through_reused_memory_has_the_bits_of_one_through_new_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "LARGE", 1 << 20)
     x = fb.asarray(np.random.default_rng(0).normal(size=(512, 1024)).astype(np.float32), device="cpu")
 
     def loss(x: fb.Tensor) -> fb.Tensor:

@@ -32,8 +32,9 @@ from firebrick.ir.keys import key_of
 
 EXPENSIVE_US = 2000.0
 """Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
-LARGE = 1 << 22
-"""Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``)."""
+LARGE = 1 << 25
+"""Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``). glibc asks the system for
+new memory for arrays of this size on; smaller ones it keeps, which is faster than to prepare a destination."""
 KEPT = 256
 """Maximum number of compiled operations in memory; the least recently used one is dropped first."""
 
