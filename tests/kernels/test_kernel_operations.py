@@ -254,6 +254,8 @@ def test_counted_loops_have_a_limit_of_rounds() -> None:
             assert counted(3, 5, device=device).tolist() == [10] * 3
             with pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
                 counted(3, 6, device=device)
+            with pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+                fb.jit(lambda x, device=device: x + counted(3, 6, device=device))(fb.ones(3, dtype=fb.int64, device=device))
 
 
 # operations of one's own

@@ -231,7 +231,9 @@ class Kernel:
         """
         program = self.program([a.dtype for a in operands], params)
         spec = launched(program, operands, range(len(operands)), dict(params["statics"]))
-        lines = [x for site in spec.sites for x in (site.lines if isinstance(site, LoopSite) else (site.line,))]
+        lines: list[str] = []
+        for site in spec.sites:
+            lines += [line for line, _ in site.lines] if isinstance(site, LoopSite) else [site.line]
         return json.dumps(structure(spec)), tuple(lines)
 
     def _made(self, dtypes: Sequence[DType], params: Mapping[str, Any]) -> KernelProgram:
