@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 CONTENDERS = ("firebrick", "numba")
@@ -150,6 +150,9 @@ def main() -> int:
     p.add_argument("--threads", type=int, default=2, help="threads, and cores, of each contender (2)")
     p.add_argument("--rounds", type=int, default=15, help="rounds of warm calls (15)")
     p.add_argument("--first-rounds", type=int, default=3, help="processes of first calls (3)")
+    p.add_argument(
+        "--processor", action="store_true", help="seconds of the threads on processors: steadier beside other work (one thread)"
+    )
     p.add_argument("--first", nargs=2, metavar=("NAME", "CONTENDER"), help="print the seconds of one first call")
     args = p.parse_args()
     if args.first:
@@ -157,8 +160,11 @@ def main() -> int:
         return 0
     from benchmarks.__main__ import confine
 
+    if args.processor:
+        args.threads = 1
     if len(args.only) > 1:  # each in a process of its own: what one leaves in the heap changes the times of the next
         options = ["--threads", args.threads, "--rounds", args.rounds, "--first-rounds", args.first_rounds]
+        options += ["--processor"] * args.processor
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         for name in args.only:
             command = [sys.executable, "-m", "benchmarks.kernels", *map(str, options), "--only", name]
@@ -182,7 +188,7 @@ def main() -> int:
         if len(results) == 2:
             _agree(name, *results)
         timed: dict[str, Callable[[], Any]] = {c: lambda f=f, given=given: f(*given) for c, (f, given) in calls.items()}
-        found = interleaved(name, timed, 1, args.rounds)
+        found = interleaved(name, timed, 1, args.rounds, process_time if args.processor else perf_counter)
         print("\n".join(found.rows()))
         firsts = {c: sorted(_first_calls(name, c, args.first_rounds)) for c in contenders if args.first_rounds}
         for c, times in firsts.items():

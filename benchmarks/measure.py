@@ -44,15 +44,18 @@ class Result:
 HEAD = f"{'workload':<34} {'contender':<22} {'median µs':>12} {'25 % µs':>12} {'75 % µs':>12} {'ratio':>8}"
 
 
-def interleaved(name: str, contenders: dict[str, Callable[[], Any]], calls: int, rounds: int = 15, **more: Any) -> Result:
+def interleaved(
+    name: str, contenders: dict[str, Callable[[], Any]], calls: int, rounds: int = 15,
+    clock: Callable[[], float] = perf_counter, **more: Any,
+) -> Result:  # fmt: skip
     """Time ``calls`` calls of each contender, in turn, ``rounds`` times; the first round warms up and does not count."""
     seconds: dict[str, list[float]] = {c: [] for c in contenders}
     for r in range(rounds + 1):
         for c, fn in contenders.items():
-            start = perf_counter()
+            start = clock()
             for _ in range(calls):
                 fn()
-            spent = (perf_counter() - start) / calls
+            spent = (clock() - start) / calls
             if r:
                 seconds[c].append(spent)
     return Result(name, seconds, **more)

@@ -65,11 +65,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["train"], metavar="NAME", help="names, or their beginnings (train)")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--processor", action="store_true", help="seconds of the threads on processors: steadier beside other work (one thread)"
+    )
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/revisions.json"))
     args = parser.parse_args()
+    if args.processor:
+        args.threads = 1
     confine(args.threads)
     from benchmarks.models import NETWORKS
-    from benchmarks.worker import Contender
+    from benchmarks.worker import PROCESSOR, Contender
     from benchmarks.workloads import everything
 
     old = args.old.resolve() / "src"
@@ -78,7 +83,9 @@ def main() -> None:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         trees = {
-            name: Contender("firebrick", {"FIREBRICK_CACHE_DIR": os.path.join(folder, name)}, str(path))
+            name: Contender(
+                "firebrick", {"FIREBRICK_CACHE_DIR": os.path.join(folder, name), PROCESSOR: "1" * args.processor}, str(path)
+            )
             for name, path in (("old", old), ("new", Path(__file__).resolve().parents[1] / "src"))
         }
         print(f"{'work':<40} {'ratio':>6} {'95 % of the median':>20} {'ms':>9} {'compile, s: old':>16} {'new':>6}")

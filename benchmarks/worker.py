@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {
 """Where each contender's ``variants`` is, and what it is called with."""
 REST = 0.003
 """Seconds before a turn, in which threads that still wait for work in other processes go to sleep."""
+PROCESSOR = "BENCHMARKS_PROCESSOR"
+"""Variable of a contender's process: whether its times are seconds of its threads on processors."""
 PATIENCE = 900.0
 """Seconds after which a contender that has not answered is given up."""
 
@@ -143,6 +145,10 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
+def _now() -> float:
+    return process_time() if os.environ.get(PROCESSOR) else perf_counter()
+
+
 class _Served:
     """What runs in the process."""
 
@@ -188,7 +194,7 @@ class _Served:
     def _time(self, ready: Ready, calls: int) -> float:
         assert self.work is not None
         call, wait = ready.call, ready.wait
-        start = perf_counter()
+        start = _now()
         if self.work.each:
             for _ in range(calls):
                 wait(call())
@@ -196,7 +202,7 @@ class _Served:
             for _ in range(calls):
                 result = call()
             wait(result)
-        return (perf_counter() - start) / calls
+        return (_now() - start) / calls
 
     def choose(self, name: str) -> None:
         """Keep one form and drop the others."""
@@ -226,10 +232,10 @@ class _Served:
         """Seconds that the first three calls take beyond what three calls take later: what compiling takes."""
         self.work = work
         ready = self._variants(work)[form]()
-        start = perf_counter()
+        start = _now()
         for _ in range(3):
             self._done(ready)
-        spent = perf_counter() - start
+        spent = _now() - start
         return spent - 3 * statistics.median(self._time(ready, 1) for _ in range(5))
 
     def peak(self, work: Work, form: str) -> tuple[int, int]:

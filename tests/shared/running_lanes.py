@@ -12,9 +12,9 @@ from running_kernels import SITES, bits
 from firebrick.compiler.kernel import Function, interpret
 from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec.faults import found, table
+from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
-from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.native import module_text
 from firebrick.compiler.targets.llvm.scalar_kernel import argument_words
 from firebrick.compiler.targets.llvm.target import Target

@@ -20,6 +20,7 @@ from running_kernels import SITES
 from firebrick.compiler.kernel import Fault, Function
 from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.spec.faults import found, table
+from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.gpu_kernel import blocks, gpu_module
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.target import Target
@@ -52,11 +53,11 @@ _LAST = (ctypes.c_int32, ctypes.c_void_p)
 
 def threads(
     function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Number], grid: int | tuple[int, ...], width: int = 0,
-    first: int = 0,
+    first: int = 0, limit: Limit | None = None,
 ) -> Fault | None:  # fmt: skip
     """Run all threads of a launch, in blocks of ``width`` if there are no groups, and give the fault that it reports. Its first
     site is number ``first`` of the program."""
-    text = gpu_module([function], NVIDIA["sm_80"])
+    text = gpu_module([function], NVIDIA["sm_80"], limit=limit)
     for old, new in _CHANGES:
         text = re.sub(old, new, text, flags=re.MULTILINE)
     module = compile_ir(text, Target.host())

@@ -1026,6 +1026,20 @@ def _() -> Any:
     return f(floats()).tolist()
 
 
+@case("a loop of too many rounds")
+def _() -> Any:
+    @K
+    def f(x: K.In[F, "n"], out: K.Out[F, "n"], many: int):
+        v = x[K.index()]
+        for _ in range(3):
+            v = v + 1.0
+        for _ in range(many):  # here
+            v = v * 2.0
+        out[K.index()] = v
+
+    return f(floats(), 2**62).tolist()
+
+
 @case("a loop that does not end")
 def _() -> Any:
     @K

@@ -49,10 +49,10 @@ def check_forward(op: Op, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...
     if any(map(_has_nan, outputs)) and not any(map(_has_nan, inputs)):
         names = op.operand_names(len(inputs))
         raise GradientError(
-            f"{op.name} made the first NaN of the forward pass",
+            f"{op.shown} made the first NaN of the forward pass",
             ", ".join(describe(n, t) for n, t in zip(names, inputs, strict=True)),
             "look at the values of these operands",
-            op=op.name,
+            op=op.shown,
         )
 
 
@@ -65,8 +65,8 @@ def check_backward(node: Node, i: int, g: Any) -> None:
         leaf = parent.handle() if parent.op is None else None  # its label may have been set after it was tracked
         label = node.where or parent.where or (leaf.label if leaf is not None else None)
         raise GradientError(
-            f"the gradient of {node.op.name} made the first NaN of the backward pass",
+            f"the gradient of {node.op.shown} made the first NaN of the backward pass",
             f"operand {name}: {node.in_avals[i]}" + (f" ({label})" if label else ""),
             "look at the values that reach this operation (a division by 0, a root or logarithm of 0)",
-            op=node.op.name,
+            op=node.op.shown,
         )

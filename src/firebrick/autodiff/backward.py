@@ -117,7 +117,7 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
         if node.freed:
             raise GradientError(
                 "this graph was freed by an earlier backward pass",
-                f"a result of {node.op.name if node.op else 'a leaf'}, {node.out_avals[0]}",
+                f"a result of {node.op.shown if node.op else 'a leaf'}, {node.out_avals[0]}",
                 "pass retain_graph=True to the earlier backward pass, run the forward pass again, or keep x.detach() of a "
                 "tensor that must outlive its step",
             )
@@ -309,7 +309,7 @@ def _step(
             check_backward(node, i, g)
         if g.shape != aval.shape or g.dtype is not aval.dtype:
             raise GradientError(
-                f"the gradient rule of {node.op.name} must return {aval} for operand {i}",
+                f"the gradient rule of {node.op.shown} must return {aval} for operand {i}",
                 str(g.aval),
                 "report this as a bug of the op's entry",
             )

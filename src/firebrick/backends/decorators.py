@@ -93,10 +93,10 @@ class Verify(Decorator):
         if not worst.ok:
             operands = ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
             raise VerificationError(
-                f"{op.name} on {self.engine}{where} must agree with its reference",
+                f"{op.shown} on {self.engine}{where} must agree with its reference",
                 f"{worst} (operands {operands}, params {params})",
                 "do not trust this engine's result; run on another one and report this",
-                op=op.name,
+                op=op.shown,
                 engine=self.engine,
             )
         self.checked += 1

@@ -63,7 +63,7 @@ def execute(
         try:
             result = engine.execute(op, natives, params, _hint(out, inputs))
         except MemoryError as e:
-            raise out_of_memory(op.name, avals, device) from e
+            raise out_of_memory(op.shown, avals, device) from e
         except Exception:
             if not any(isinstance(n, Absent) for n in natives):
                 raise
@@ -77,10 +77,10 @@ def execute(
             got = describe(native)
             if got != aval:
                 raise ExecutionError(
-                    f"{op.name} on {device} must return {aval}",
+                    f"{op.shown} on {device} must return {aval}",
                     str(got),
                     "report this as a bug of the engine",
-                    op=op.name,
+                    op=op.shown,
                 )
             if base is not None and not engine.shares_memory(native, natives[0]):  # a reshape that had to copy
                 base = None

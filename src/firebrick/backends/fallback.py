@@ -27,10 +27,10 @@ def refuse(op: Op, operands: tuple[Aval, ...], device: Device) -> None:
     """Raise UnsupportedError if the settings forbid the host."""
     if config.fallback == "error":
         raise UnsupportedError(
-            f"{device} has no kernel for {op.name} on {', '.join(a.dtype.name for a in operands)}",
+            f"{device} has no kernel for {op.shown} on {', '.join(a.dtype.name for a in operands)}",
             "",
             'allow it to run on the host with fb.config.fallback = "warn", or cast to a dtype the engine has',
-            op=op.name,
+            op=op.shown,
         )
 
 
@@ -45,7 +45,7 @@ def on_host(
     if key not in _fallbacks and config.fallback == "warn":
         dtypes = ", ".join(a.dtype.name for a in operands)
         warn(
-            f"{op.name} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
+            f"{op.shown} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
             'fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
             FallbackWarning,
         )
@@ -55,7 +55,7 @@ def on_host(
     for r, aval in zip(result if type(result) is tuple else (result,), avals, strict=True):
         native = backend.from_host(r, device)
         if backend.describe(native) != aval:
-            raise ExecutionError(f"{op.name} on the host must return {aval}", str(backend.describe(native)), "report this")
+            raise ExecutionError(f"{op.shown} on the host must return {aval}", str(backend.describe(native)), "report this")
         made.append(native)
     return tuple(made)
 

@@ -52,7 +52,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
     device = inputs[0].device
     for t in inputs:
         if t.device is not device:
-            raise device_mismatch(op.name, list(zip(op.operand_names(len(inputs)), inputs, strict=True)))
+            raise device_mismatch(op.shown, list(zip(op.operand_names(len(inputs)), inputs, strict=True)))
     inputs = _promote(op, inputs)
     try:
         inferred = op.infer(*inputs, **params)
@@ -61,7 +61,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
     single = type(inferred) is Aval
     avals: tuple[Aval, ...] = (inferred,) if single else inferred
     if out is not None:
-        check_out(op.name, out, device, avals[0])
+        check_out(op.shown, out, device, avals[0])
     tracked = False
     for t in inputs:
         if t.node is not None:
@@ -81,8 +81,8 @@ def bind_as(where: str, op: Op, inputs: tuple[Any, ...], params: dict[str, Any])
     try:
         return bind(op, inputs, params)
     except (DTypeError, OutOfRangeError, ShapeError) as e:
-        if e.expected.startswith(op.name):
-            raise type(e)(where + e.expected[len(op.name) :], e.received, e.remedy, op=where) from None
+        if e.expected.startswith(op.shown):
+            raise type(e)(where + e.expected[len(op.shown) :], e.received, e.remedy, op=where) from None
         raise
 
 
@@ -145,7 +145,7 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     for name, t in zip(names, inputs, strict=True):
         if not isinstance(t, _ADMITTED):
-            raise not_a_tensor(op.name, name, t, tensors[0].device.name if tensors else None)
+            raise not_a_tensor(op.shown, name, t, tensors[0].device.name if tensors else None)
     if not tensors:
         raise no_tensor(op, inputs)
     out: list[Any] = []
@@ -158,18 +158,18 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if declared.kind == "bool" and isinstance(t, bool) and not (declared.group and peers):
             dt = bool_
         elif not peers:
-            raise not_a_tensor(op.name, names[i], t, tensors[0].device.name)
+            raise not_a_tensor(op.shown, names[i], t, tensors[0].device.name)
         else:
             dt = peers[0].dtype
             for o in peers[1:]:
                 dt = promote(dt, o.dtype) or dt
             value, shown = (t.kind(1), f"{t.kind.__name__} {t.name}") if isinstance(t, Weak) else (t, "")
             if not scalar_fits(value, dt):
-                raise scalar_misfit(op.name, value, dt, shown)
+                raise scalar_misfit(op.shown, value, dt, shown)
         try:
             out.append(as_tensor(t, dt, tensors[0].device) if isinstance(t, Weak) else constant(t, dt, tensors[0].device))
         except DTypeError as e:
-            raise DTypeError(f"{op.name}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.name) from None
+            raise DTypeError(f"{op.shown}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.shown) from None
     return tuple(out)
 
 

@@ -102,8 +102,11 @@ SETTINGS = {
     "distributed_timeout": Setting(300.0, _seconds, "seconds a collective operation waits for its ranks"),
     "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent"), True),
     "jit": Setting(True, _switch, "whether functions under jit are traced and compiled"),
+    "kept_results": Setting(
+        256 * 2**20, _bytes, "most bytes of dropped results whose memory the cpu engine keeps for new ones (0: none)"
+    ),
     "kernel_loop_limit": Setting(
-        1 << 32, _count, "rounds after which a while loop of a kernel ends with an error", compiled=True
+        1 << 32, _count, "rounds that a loop of a kernel has at most; more are an error", compiled=True
     ),
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
     "num_threads": Setting(0, _threads, "threads of compiled CPU code (0: one for each core this process may use)"),

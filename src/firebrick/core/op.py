@@ -199,7 +199,7 @@ class Op:
         complex_scalar: The same where an operand or the result is complex; each such element is a
             ``scalar.complex_numbers.Parts``. None if there is no such expression.
         discontinuous: Whether a small difference in an operand may change a result by a whole number.
-        known_as: What users call it in errors of indices; its name by default.
+        known_as: What users call it in errors of indices, of a kernel in all errors; its name by default.
         kind: The kind of kernel that computes it alone (``compiler.spec``); empty if there is none.
         facts: ``(operands, results, **params)`` gives what a specification of that kind needs to know, as keyword arguments.
         expand: ``(operands, results, **params)`` gives simpler ops that compilers fuse better, as a rule; None where there are
@@ -264,6 +264,11 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    @property
+    def shown(self) -> str:
+        """The name that errors have: a kernel's own, where its entry has a longer one."""
+        return self.known_as if self.program is not None and self.known_as else self.name
 
     @property
     def widens(self) -> bool:

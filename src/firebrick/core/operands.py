@@ -105,7 +105,7 @@ def not_a_tensor(where: str, name: str, value: Any, device: str | None) -> Opera
 def no_tensor(op: Op, inputs: tuple[Any, ...]) -> OperandError:
     """The error for operands that are all scalars."""
     return OperandError(
-        f"{op.name}: at least one operand must be a tensor",
+        f"{op.shown}: at least one operand must be a tensor",
         ", ".join(f"{n}: {t!r}" for n, t in zip(op.operand_names(len(inputs)), inputs, strict=True)),
         "wrap one with fb.asarray(…)",
     )
@@ -132,10 +132,10 @@ def wrong_kind(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:
     goal = {"bool": "bool", "integer": "int64", "bits": "int64", "complex": "complex64"}.get(kind, "float32")
     no_complex = inputs[i].dtype.kind == "complex"
     return DTypeError(
-        f"{op.name}: {name} needs {KIND_TEXT[kind]} dtype",
+        f"{op.shown}: {name} needs {KIND_TEXT[kind]} dtype",
         describe(name, inputs[i]),
         "this operation has no complex form: use a real tensor" if no_complex else f"cast it: fb.astype({name}, fb.{goal})",
-        op=op.name,
+        op=op.shown,
     )
 
 
@@ -144,7 +144,7 @@ def mixed_dtypes(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:
     names = op.operand_names(len(inputs))
     group = op.operand(i).group
     members = [j for j in range(i + 1) if op.operand(j).group == group]
-    return no_common_dtype(op.name, [(describe(names[j], inputs[j]), inputs[j].dtype) for j in members])
+    return no_common_dtype(op.shown, [(describe(names[j], inputs[j]), inputs[j].dtype) for j in members])
 
 
 def misfit(op: Op, inputs: tuple[Any, ...], e: ShapeError) -> ShapeError:
@@ -152,5 +152,5 @@ def misfit(op: Op, inputs: tuple[Any, ...], e: ShapeError) -> ShapeError:
     names = op.operand_names(len(inputs))
     shown = ", ".join(describe(n, t) for n, t in zip(names, inputs, strict=True))
     expected = e.expected.removeprefix("operands: ")
-    expected = expected if expected.startswith(op.name) else f"{op.name}: {expected}"
-    return type(e)(expected, f"{shown} ({e.received})" if e.received else shown, e.remedy, op=op.name)
+    expected = expected if expected.startswith(op.shown) else f"{op.shown}: {expected}"
+    return type(e)(expected, f"{shown} ({e.received})" if e.received else shown, e.remedy, op=op.shown)

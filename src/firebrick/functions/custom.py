@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,10 +13,18 @@ from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantTy
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype, float32
-from firebrick.core.errors import ExecutionError, GradientError, OperandError
+from firebrick.core.errors import FirebrickError, GradientError, OperandError
 from firebrick.core.op import Cost, MissingRule, Op, Sample, Vjp
-from firebrick.core.tensor import Tensor
 from firebrick.functions.kernels import Kernel, elementwise_of, operation
+from firebrick.functions.user_functions import (
+    cases,
+    check_fields,
+    computed,
+    cotangents,
+    declared_operands,
+    inferred,
+    plain_case,
+)
 from firebrick.ir.graph import INTERNAL
 from firebrick.ops.table import OPS, register
 
@@ -42,15 +49,26 @@ class CustomOperation:
     def __call__(self, *args: Any, **params: Any) -> Any:
         """The result, or results as a tuple."""
         if self.kernel is not None:
-            _, operands, found = self.kernel.operation(*args, **params)
+            try:
+                _, operands, found = self.kernel.operation(*args, **params)
+            except FirebrickError as e:  # of an argument, by the kernel's name
+                raise _renamed(e, self.kernel.name, self.op.name) from e.__cause__
             return bind(self.op, operands, found)
         names = [o.name for o in self.op.operands]
         if len(args) != len(names) and not self.op.operands[-1].variadic:
-            raise OperandError(f"{self.op.name} has {len(names)} operands: {', '.join(names)}", str(len(args)), "pass these")
+            count = f"{len(names)} operand{'s' if len(names) != 1 else ''}"
+            raise OperandError(f"{self.op.name} has {count}: {', '.join(names)}", str(len(args)), "pass these")
         return bind(self.op, args, params)
 
     def __repr__(self) -> str:
         return f"<operation {self.op.name}>"
+
+
+def _renamed(e: FirebrickError, old: str, new: str) -> FirebrickError:
+    """An error with another name for the operation, if it begins with its name."""
+    if not e.expected.startswith((f"{old}:", f"{old} ")):
+        return e
+    return type(e)(new + e.expected[len(old) :], e.received, e.remedy, **{**e.context, "op": new})
 
 
 def op(
@@ -62,7 +80,7 @@ def op(
     reference: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     operands: str | None = None,
-    dtypes: Sequence[str] = ("float64", "float32"),
+    dtypes: Sequence[str] | None = None,
     tolerance: float | None = None,
     replace: bool = False,
 ) -> CustomOperation:
@@ -85,7 +103,8 @@ def op(
         operands: Names and kinds, as ``"x:floating=T y:floating=T"``: kinds are any, numeric, real, floating, inexact, integer,
             bool; operands with the same letter promote to one dtype. By default those of the reference's
             signature, of any kind.
-        dtypes: Names of dtypes that ``samples`` makes cases of.
+        dtypes: Names of dtypes that ``samples`` makes cases of: float64 and float32 by default. A kernel has those of its
+            annotations.
         tolerance: Error that engines may have, in units of the dtype's precision: 4 by default, 0 for kernels.
         replace: Whether an operation that was declared before under this name is replaced.
 
@@ -93,7 +112,8 @@ def op(
         A function of tensors.
 
     Raises:
-        OperandError: The name is taken, or something is missing.
+        OperandError: The name is taken, something is missing, or a field is not what it must be. Errors of the functions,
+            when they are called, name the operation and the field too.
 
     Example:
         >>> import firebrick as fb
@@ -108,6 +128,8 @@ def op(
         >>> fb.grad(lambda x: fb.sum(cube(x)))(fb.asarray([2.0])).tolist()
         [12.0]
     """
+    if not isinstance(name, str):
+        raise OperandError("fb.op: the name of an operation is a new identifier", repr(name)[:80], "pass a text")
     built_in = _BUILT_IN | INTERNAL.keys()  # operations of graphs, which passes know by name
     if not (name.isidentifier() and name.isascii()) or name in built_in or (name in OPS and not replace):
         what = "an operation of Firebrick" if name in built_in else "declared already" if name in OPS else "no identifier"
@@ -123,6 +145,10 @@ def op(
         raise OperandError("fb.op: a shape rule", "no infer", "pass infer=lambda x: x if the result is like the operand x")
     if kernel is not None and infer is not None:
         raise OperandError("fb.op: a kernel has its own shape rule", "infer", "leave it out")
+    if kernel is not None and (operands is not None or dtypes is not None):
+        given = "operands" if operands is not None else "dtypes"
+        raise OperandError("fb.op: a kernel's annotations have the names and dtypes of its operands", given, "leave it out")
+    check_fields(name, {"infer": infer, "reference": reference, "vjp": vjp}, samples, dtypes, tolerance)
     before = OPS.pop(name, None)
     try:
         if kernel is not None:
@@ -132,9 +158,11 @@ def op(
             assert reference is not None
             assert infer is not None
             units = 4.0 if tolerance is None else tolerance
-            made = _of_reference(name, infer, reference, vjp, samples, operands, tuple(dtypes), units)
-        if not made.samples(np.random.default_rng(0), (made.dtypes or ("float32",))[0]):
-            raise OperandError(f"fb.op: {name} has samples, by which it is tested", "none", "pass at least one")
+            of = tuple(dtypes or ("float64", "float32"))
+            made = _of_reference(name, infer, reference, vjp, samples, operands, of, units)
+        for of_dtype in made.dtypes:
+            if not made.samples(np.random.default_rng(0), of_dtype):
+                raise OperandError(f"fb.op: {name} has samples, by which it is tested", "none", "pass at least one")
     except BaseException:
         OPS.pop(name, None)
         if before is not None:
@@ -150,128 +178,34 @@ def _no_rule(name: str, cotangents: Any, r: Vjp) -> Any:
     )  # fmt: skip
 
 
-def _rule(name: str, vjp: Callable[..., Any]) -> Callable[..., Any]:
+def _rule(name: str, vjp: Callable[..., Any], broadcasts: bool = False) -> Callable[..., Any]:
     """A user's gradient rule as one of the op table."""
-
-    def rule(cotangents: Any, r: Vjp) -> Any:
-        params = {k: v for k, v in r.params.items() if k not in ("statics", "constants", "captures")}
-        params |= dict(r.params.get("statics", ())) | dict(r.params.get("constants", ()))
-        found = vjp(cotangents, *r.inputs, **params)
-        found = tuple(found) if isinstance(found, tuple | list) else (found,)
-        if len(found) != len(r.inputs):
-            raise GradientError(
-                f"the gradient rule of {name} returns a cotangent, or None, for each of {len(r.inputs)} operands",
-                str(len(found)), "return a tuple of as many",
-            )  # fmt: skip
-        for k, g in enumerate(found):
-            if g is None and r.needs[k] and r.avals[k].dtype.is_inexact:
-                raise GradientError(
-                    f"the gradient rule of {name} gives the cotangent of each operand that is differentiated",
-                    f"None for operand {k}", "return a tensor, of zeros if the result does not depend on it", op=name,
-                )  # fmt: skip
-            if g is not None and not isinstance(g, Tensor):
-                raise GradientError(
-                    f"the gradient rule of {name} returns tensors",
-                    f"{type(g).__name__} for operand {k}",
-                    "return a tensor or None",
-                )
-        return found
-
-    return rule
-
-
-def _cases(samples: Any, convert: Callable[[tuple[Any, ...], dict[str, Any]], Sample]) -> Callable[..., list[Sample]]:
-    def made(rng: np.random.Generator, of: str) -> list[Sample]:
-        found = samples(rng, of) if callable(samples) else samples
-        out = []
-        for case in found:
-            if isinstance(case, Sample):
-                out.append(case)
-                continue
-            pair = isinstance(case, tuple) and len(case) == 2 and isinstance(case[0], tuple) and isinstance(case[1], dict)
-            arguments, params = case if pair else (case, {})
-            if not isinstance(arguments, tuple):
-                raise OperandError(
-                    "fb.op: a sample is a tuple of the arguments of a call", type(arguments).__name__, "write (x,)"
-                )
-            out.append(convert(arguments, params))
-        return out
-
-    return made
+    return lambda given, r: cotangents(name, vjp, given, r, broadcasts)
 
 
 def _of_reference(
     name: str, infer: Callable[..., Any], reference: Callable[..., Any], vjp: Any, samples: Any, operands: str | None,
     dtypes: tuple[str, ...], tolerance: float,
 ) -> Op:  # fmt: skip
-    if operands is None:
-        parameters = [p for p in inspect.signature(reference).parameters.values() if p.default is p.empty]
-        operands = " ".join(f"{p.name}:any" for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    text, found = declared_operands(name, operands, reference)
 
-    def inferred(*avals: Aval, **params: Any) -> Any:
-        found = infer(*avals, **params)
-        several = isinstance(found, list)
-        made = tuple(_aval(name, f) for f in (found if several else [found]))
-        return made if several else made[0]
+    def shape_rule(*avals: Aval, **params: Any) -> Any:
+        return inferred(name, infer, avals, params)
 
-    def computed(*arrays: Any, **params: Any) -> Any:
-        given = [_read_only(x) for x in arrays]
-        found = reference(*given, **params)
-        wanted = inferred(*(Aval(x.shape, dtype(x.dtype)) for x in given), **params)
-        return _results(name, found, wanted, given)
+    def run(*arrays: Any, **params: Any) -> Any:
+        wanted = shape_rule(*(Aval(x.shape, dtype(x.dtype)) for x in arrays), **params)
+        return computed(name, reference, arrays, params, wanted)
 
-    computed.__name__, computed.__module__ = name, str(reference.__module__)
-    computed.__doc__ = (reference.__doc__ or f"{name}.").strip()
+    run.__name__, run.__module__ = name, str(reference.__module__)
+    run.__doc__ = (reference.__doc__ or f"{name}.").strip()
     made: Op = register(
-        operands=operands, infer=inferred, residuals=("inputs",),
+        operands=text, infer=shape_rule, residuals=("inputs",),
         vjp=MissingRule(partial(_no_rule, name)) if vjp is None else _rule(name, vjp),
-        samples=_cases(samples, lambda arguments, params: Sample(tuple(map(np.asarray, arguments)), params)),
+        samples=cases(name, samples, partial(plain_case, found)),
         cost=lambda ins, outs, params: Cost(0.0, float(sum(a.nbytes for a in (*ins, *outs)))), bound="memory", fusion="opaque",
         tolerance=tolerance, dtypes=dtypes,
-    )(computed)  # fmt: skip
+    )(run)  # fmt: skip
     return made
-
-
-def _read_only(x: Any) -> Any:
-    view = np.asarray(x).view()
-    view.flags.writeable = False
-    return view
-
-
-def _results(name: str, found: Any, wanted: Any, given: list[Any]) -> Any:
-    """What a reference returns, as arrays of their own, if it is what the shape rule says."""
-    several = type(wanted) is tuple
-    avals = wanted if several else (wanted,)
-    if several != isinstance(found, tuple) or (several and len(found) != len(avals)):
-        raise _unlike(name, avals, f"{len(found)} results" if isinstance(found, tuple) else type(found).__name__)
-    made = []
-    for a, r in zip(avals, found if several else (found,), strict=True):
-        r = np.asarray(r)
-        wide = r.dtype == np.float64 and a.dtype.is_floating and any(x.dtype == np.float64 for x in given)  # in tests
-        if r.shape != a.shape or (r.dtype != a.dtype.np and not wide):
-            shape = ",".join(map(str, r.shape))
-            raise _unlike(name, avals, type(found).__name__ if r.dtype == object else f"{r.dtype}[{shape}]")
-        shared = not r.flags.writeable or any(np.may_share_memory(r, x) for x in given)
-        made.append(r.copy() if shared else r)
-    return tuple(made) if several else made[0]
-
-
-def _unlike(name: str, avals: tuple[Aval, ...], received: str) -> ExecutionError:
-    return ExecutionError(
-        f"the reference of {name} returns {', '.join(map(str, avals))}, as its shape rule says", received,
-        "correct the reference, or infer", op=name,
-    )  # fmt: skip
-
-
-def _aval(name: str, found: Any) -> Aval:
-    if isinstance(found, Aval | Tensor):
-        return Aval(found.shape, found.dtype)
-    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tuple):
-        return Aval(tuple(int(n) for n in found[0]), dtype(found[1]))
-    raise OperandError(
-        f"the shape rule of {name} gives a shape and a dtype, or an operand that has the same", f"{found!r}"[:80],
-        "return (x.shape, x.dtype), or a list of pairs for several results",
-    )  # fmt: skip
 
 
 def _of_kernel(name: str, kernel: Kernel, vjp: Any, samples: Any, tolerance: float) -> Op:
@@ -290,20 +224,23 @@ def _of_kernel(name: str, kernel: Kernel, vjp: Any, samples: Any, tolerance: flo
             x.astype(floats[0] if floats else np.float32) if signature.given[n] == NumberType(None) else x
             for n, x in zip(kernel.operands, inputs, strict=True)
         ]
+        statics = tuple((n, int(values[n])) for n in signature.static)
         params = {
-            "statics": tuple((n, int(values[n])) for n in signature.static),
+            "statics": statics,
             "constants": tuple((n, values[n]) for n in constants), "captures": None,
         }  # fmt: skip
+        program = kernel.program([dtype(x.dtype) for x in inputs] or [float32], params)
+        program.sizes([x.shape for x in inputs], dict(statics))  # whose error is that of shapes which do not fit
         return Sample(tuple(inputs), params)
 
-    cases = _cases(samples, convert)
-    first = cases(np.random.default_rng(0), "float32")
+    made_cases = cases(name, samples, convert)
+    first = made_cases(np.random.default_rng(0), "float32")
     if not first:
         raise OperandError(f"fb.op: {name} has samples, by which it is tested", "none", "pass at least one")
     program = kernel.program([dtype(x.dtype) for x in first[0].inputs] or [float32], first[0].params)
-    made = operation(kernel, program, elementwise_of(program) is not None)
+    made = operation(kernel, program, elementwise_of(program) is not None, name)
     found = dtype(first[0].inputs[0].dtype).name if first[0].inputs else "float32"
     reference = made.reference
     reference.__module__ = str(kernel.__module__)  # an entry that is not Firebrick's own is not kept on disk
-    more: dict[str, Any] = {"vjp": _rule(name, vjp), "residuals": ("inputs",)} if vjp is not None else {}
-    return dataclasses.replace(made, fast={}, name=name, samples=cases, dtypes=(found,), tolerance=tolerance, **more)
+    more: dict[str, Any] = {"vjp": _rule(name, vjp, made.broadcasts), "residuals": ("inputs",)} if vjp is not None else {}
+    return dataclasses.replace(made, fast={}, name=name, samples=made_cases, dtypes=(found,), tolerance=tolerance, **more)

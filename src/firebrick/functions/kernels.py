@@ -231,7 +231,9 @@ class Kernel:
         """
         program = self.program([a.dtype for a in operands], params)
         spec = launched(program, operands, range(len(operands)), dict(params["statics"]))
-        lines = [x for site in spec.sites for x in (site.lines if isinstance(site, LoopSite) else (site.line,))]
+        lines: list[str] = []
+        for site in spec.sites:
+            lines += [line for line, _ in site.lines] if isinstance(site, LoopSite) else [site.line]
         return json.dumps(structure(spec)), tuple(lines)
 
     def _made(self, dtypes: Sequence[DType], params: Mapping[str, Any]) -> KernelProgram:
@@ -351,14 +353,16 @@ def elementwise_of(program: KernelProgram) -> Callable[..., Expr] | None:
 _EXPRESSIONS: WeakKeyDictionary[KernelProgram, Callable[..., Expr] | None] = WeakKeyDictionary()
 
 
-def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
+def operation(kernel: Kernel, first: KernelProgram, elementwise: bool, name: str = "") -> Op:
     """The operation that a kernel is, for all dtypes.
 
     Args:
         kernel: Kernel.
         first: One instance of it, whose structure the others share.
         elementwise: Whether each element of its result is an expression of the operands' elements at the same place.
+        name: That users know it by; the kernel's by default.
     """
+    name = name or kernel.name
     count = len(kernel.operands)
 
     def infer(*avals: Aval, **params: Any) -> Any:
@@ -394,8 +398,8 @@ def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
         # engines know ops by name: none has this one
         name=f"kernel_{kernel.name}", doc=(kernel.__doc__ or kernel.name).strip().split("\n")[0],
         operands=tuple(Operand(n, "any") for n in kernel.operands) or (Operand("device", "any"),), infer=infer,
-        reference=reference, vjp=MissingRule(partial(_refused, kernel.name, reason)) if reason else partial(_derived, kernel),
-        residuals=() if reason else ("inputs",),
+        reference=reference, vjp=MissingRule(partial(_refused, name, reason)) if reason else partial(_derived, kernel),
+        residuals=() if reason else ("inputs",), known_as=name,
         samples=lambda rng, dtype: [], cost=cost, bound="memory", tolerance=0.0, program=kernel, **fields,
     )  # fmt: skip
 

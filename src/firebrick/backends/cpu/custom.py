@@ -13,11 +13,12 @@ import numpy as np
 
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.pool import shared_pool
+from firebrick.backends.cpu.runtime.results import RESULTS
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.program.launch import chunk_of
+from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
-from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config
@@ -75,7 +76,7 @@ def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, in
     code = code_of(program)
     sizes = program.sizes([x.shape for x in inputs], statics)
     operands = [np.require(x, requirements=("C", "A")) for x in inputs]
-    results = program.prepared(operands, sizes, lambda a: np.empty(a.shape, a.dtype.np))
+    results = program.prepared(operands, sizes, lambda a: RESULTS.empty(a.shape, a.dtype.np, a.nbytes))
     words = np.array([*(sizes.scalars[s.name] for s in program.translated.function.scalars), *sizes.grid], np.int64)
     units = code.kernel.units(sizes.grid)
     if units:

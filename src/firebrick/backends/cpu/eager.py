@@ -1,4 +1,4 @@
-"""Eager operations that run on compiled kernels instead of NumPy's.
+"""Eager operations that run on compiled kernels instead of NumPy's, and the memory of large results of NumPy's.
 
 Whether an operation has a compiled kernel depends on op, shapes and parameters alone, by a table of the times of NumPy's
 kernels, never on the clock or the number of calls. So an operation gives the same bits in every process, also after a restart.
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.cpu.runtime.results import RESULTS
 from firebrick.compiler import Executable
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
@@ -31,10 +32,39 @@ from firebrick.ir.keys import key_of
 
 EXPENSIVE_US = 2000.0
 """Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
+LARGE = 1 << 25
+"""Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``). glibc asks the system for
+new memory for arrays of this size on; smaller ones it keeps, which is faster than to prepare a destination."""
 KEPT = 256
 """Maximum number of compiled operations in memory; the least recently used one is dropped first."""
 
 Array = np.ndarray[Any, Any]
+
+
+def destination(ufunc: np.ufunc, inputs: tuple[Array, ...]) -> Array | None:
+    """Reused memory for the result of a ufunc; None if an operand is not row-major: the result has its order then."""
+    for x in inputs:
+        if not x.flags.c_contiguous:
+            return None
+    shape = inputs[0].shape if len(inputs) == 1 else np.broadcast(*inputs).shape
+    dtype = ufunc.resolve_dtypes((*(x.dtype for x in inputs), None))[-1]
+    return RESULTS.empty(shape, dtype, dtype.itemsize * prod(shape))
+
+
+def into_reused_memory(ufunc: np.ufunc) -> Callable[..., Array]:
+    """A ufunc of operands of equal shape, without floating-point warnings, whose large results are in reused memory."""
+
+    def one(x: Array) -> Array:
+        found: Array = ufunc(x) if x.nbytes < LARGE else ufunc(x, out=destination(ufunc, (x,)))
+        return found
+
+    def two(x: Array, y: Array) -> Array:
+        found: Array = ufunc(x, y) if x.nbytes < LARGE else ufunc(x, y, out=destination(ufunc, (x, y)))
+        return found
+
+    return np.errstate(all="ignore")(one if ufunc.nin == 1 else two)
+
+
 Estimate = Callable[[tuple[Array, ...], dict[str, Any]], float]
 
 

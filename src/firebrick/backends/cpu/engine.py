@@ -9,7 +9,7 @@ NumPy's kernels only.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +21,8 @@ from firebrick.backends.cpu.loops import loop_kernel
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
 from firebrick.backends.cpu.runtime.pool import native as native_pool
 from firebrick.backends.cpu.runtime.pool import release_scratch
-from firebrick.backends.numpy.engine import HostBackend
+from firebrick.backends.cpu.runtime.results import LEAST, RESULTS
+from firebrick.backends.numpy.engine import HostBackend, loud_ufunc
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
@@ -32,7 +33,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
-from firebrick.core.dtypes import dtype
+from firebrick.core.dtypes import DType, dtype
 from firebrick.core.errors import KernelCompileError, ShapeError, UnsupportedError
 from firebrick.core.op import Op
 from firebrick.ir import Graph
@@ -100,6 +101,24 @@ class CpuBackend(HostBackend):
         program.notes += explained(kinds, kernels, linked.segment_plan, reasons, proofs.refused)
         return program
 
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> np.ndarray[Any, Any]:
+        return self.copy(array, device)
+
+    def copy(self, native: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
+        if native.nbytes < LEAST:
+            return super().copy(native, device)
+        out = RESULTS.empty(native.shape, native.dtype, native.nbytes)
+        np.copyto(out, native)
+        return out
+
+    def destination(self, op: Op, inputs: tuple[np.ndarray[Any, Any], ...]) -> np.ndarray[Any, Any] | None:
+        if inputs[0].nbytes < eager.LARGE and inputs[-1].nbytes < eager.LARGE:
+            return None
+        return eager.destination(loud_ufunc(op), inputs)
+
+    def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
+        return None if super().fast_kernel(op, dtypes) is None else eager.into_reused_memory(loud_ufunc(op))
+
     def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
         from firebrick.backends.cpu.forms import forms  # imported here, since nothing else needs the modules of the forms
 
@@ -150,12 +169,14 @@ class CpuBackend(HostBackend):
 
     def memory_stats(self, device: Device) -> dict[str, int]:
         """Memory other than that of tensors, of all of the engine's devices: ``arenas``, of programs, in use or idle;
-        ``code``, the objects of compiled kernels."""
+        ``results``, that of tensors that are gone, for new ones; ``code``, the objects of compiled kernels."""
         held = ARENAS.stats()
-        return {**super().memory_stats(device), "arenas": held["live"] + held["kept"], "code": loaded().nbytes}
+        more = {"arenas": held["live"] + held["kept"], "results": RESULTS.kept, "code": loaded().nbytes}
+        return {**super().memory_stats(device), **more}
 
     def memory_cleanup(self, device: Device) -> None:
         super().memory_cleanup(device)
         self._eager.clear()
         ARENAS.release()
+        RESULTS.release()
         release_scratch()

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from firebrick.backends.cpu.runtime.addresses import AddressTable
-from firebrick.backends.cpu.runtime.arena import ArenaPool, aligned
+from firebrick.backends.cpu.runtime.arena import ArenaPool
+from firebrick.backends.cpu.runtime.results import LEAST, RESULTS
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.program.expression import ROWS, Kernel
@@ -34,9 +35,6 @@ from firebrick.ir import Graph, interpret
 
 ARENAS = ArenaPool()
 """Arenas of running programs."""
-ALIGNED = 1 << 16
-"""Minimum bytes of results that are aligned to a cache line, for kernels with non-temporal stores."""
-
 LONG = 256
 """Maximum number of arrays of a segment whose function has no loops."""
 
@@ -362,6 +360,6 @@ def _looping(
 def _allocator(aval: Aval) -> Callable[[], np.ndarray[Any, Any]]:
     """The function that allocates arrays for a result."""
     shape, dtype, nbytes = aval.shape, aval.dtype.np, aval.nbytes
-    if nbytes < ALIGNED:
+    if nbytes < LEAST:
         return lambda: np.empty(shape, dtype)
-    return lambda: aligned(nbytes).view(dtype).reshape(shape)
+    return partial(RESULTS.empty, shape, dtype, nbytes)

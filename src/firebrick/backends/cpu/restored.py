@@ -274,14 +274,14 @@ def _written_site(site: FaultSite, tables: Tables) -> list[Any]:
         case KernelSite():
             return ["kernel", site.kernel, site.array, site.axis, site.size, site.message, tables.line(site.line)]
         case LoopSite():
-            return ["loop", site.kernel, [tables.line(line) for line in site.lines]]
+            return ["loop", site.kernel, [[tables.line(line), counted] for line, counted in site.lines]]
     raise NotEncodable(f"a check of another kind: {type(site).__name__}")
 
 
 def _read_site(written: Sequence[Any], tables: Tables) -> FaultSite:
     if written[0] == "loop":
-        _, kernel, lines = written
-        return LoopSite(kernel, tuple([tables.lines[k] or "" for k in lines]))
+        _, kernel, found = written
+        return LoopSite(kernel, tuple([(tables.lines[k] or "", counted) for k, counted in found]))
     if written[0] == "kernel":
         _, kernel, array, axis, size, message, line = written
         return KernelSite(kernel, array, axis, size, message, tables.lines[line] or "")

@@ -54,6 +54,12 @@ def _ufunc(op: Op, plane: bool) -> Callable[..., Any] | None:
     return _UFUNCS.get(op.name) or (None if plane else _OF_REAL.get(op.name))
 
 
+def loud_ufunc(op: Op) -> np.ufunc:
+    """The same ufunc with NumPy's floating-point warnings, of an op that has one."""
+    found = KERNELS.get(op.name)
+    return found if isinstance(found, np.ufunc) else REAL_UFUNCS[op.name]
+
+
 class HostBackend(Backend):
     """An engine on NumPy arrays in host memory.
 
@@ -129,9 +135,15 @@ class HostBackend(Backend):
         if first in _STORED and op.name not in _MOVES:
             wide = tuple(x.astype(_STORED[first]) if x.dtype == first else x for x in inputs)
             return _narrow(kernel(*wide, **params), np.dtype(np.float32), first)
-        if out is not None and (ufunc := _ufunc(op, first.kind == "c")) is not None:
-            return ufunc(*inputs, out=out)
+        if (ufunc := _ufunc(op, first.kind == "c")) is not None:
+            if out is None:
+                out = self.destination(op, inputs)
+            return _as_arrays(ufunc(*inputs, out=out))
         return _as_arrays(kernel(*inputs, **params))
+
+    def destination(self, op: Op, inputs: tuple[np.ndarray[Any, Any], ...]) -> np.ndarray[Any, Any] | None:
+        """Memory for the result of an op that is a ufunc; None to leave it to NumPy."""
+        return None
 
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The result of an engine's own kernel, as ``execute`` returns it; None to run NumPy's."""

@@ -382,6 +382,11 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from statements(block)
 
 
+def loops(body: tuple[Statement, ...]) -> list[For | While]:
+    """The loops of a block, in the order of the text."""
+    return [s for s in statements(body) if isinstance(s, For | While)]
+
+
 def assigned(body: tuple[Statement, ...]) -> set[str]:
     """The names that a block assigns to, those of its own locals included."""
     return {s.name for s in statements(body) if isinstance(s, Assign)}

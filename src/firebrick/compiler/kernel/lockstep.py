@@ -175,6 +175,7 @@ class Lockstep:
     def _for(self, s: For, scope: Scope) -> None:
         value = self._evaluation(s, scope)
         counter, stop = value(s.start), value(s.stop)
+        self._count(s, counter, stop, scope)
         if not counter.ndim and not stop.ndim:
             for k in range(int(counter), int(stop), s.step):
                 scope.define(s.name, np.asarray(k, self._index))
@@ -192,6 +193,18 @@ class Lockstep:
             counter = np.where(ends, stop, counter + np.where(ends, 0, s.step).astype(self._index))
         if active is not scope:
             active.finish()
+
+    def _count(self, s: For, start: Array, stop: Array, scope: Scope) -> None:
+        """Raise if an item would execute a loop's block too often."""
+        rounds = (stop.astype(np.uint64) - start.astype(np.uint64) - np.uint64(1)) // np.uint64(s.step) + np.uint64(1)
+        rounds = np.where(start < stop, rounds, np.uint64(0))
+        if rounds.max() > self._limit:
+            rounds = np.broadcast_to(rounds, scope.shape).reshape(-1)
+            item = int(np.argmax(rounds > self._limit))
+            self._errors.fail(
+                ExecutionError, s, int(scope.flat(ID)[item]), f"a loop has at most {self._limit:,} rounds",
+                f"{int(rounds[item]):,}", "correct its bounds, or raise the limit",
+            )  # fmt: skip
 
     def _check(self, s: Check, scope: Scope) -> None:
         value = self._evaluation(s, scope)

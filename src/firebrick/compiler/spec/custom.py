@@ -17,7 +17,7 @@ from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.kernel.interpret import interpret as run
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
-from firebrick.compiler.kernel.language.reports import assertion_error, endless_error, index_error, loop_lines
+from firebrick.compiler.kernel.language.reports import assertion_error, index_error, limit_error, loop_lines
 from firebrick.compiler.kernel.work import work_of
 from firebrick.compiler.spec.base import Cost, Operand, Size, Sizes
 from firebrick.compiler.spec.nest import itemsize
@@ -73,19 +73,19 @@ class KernelSite:
 
 @dataclass(frozen=True, slots=True)
 class LoopSite:
-    """The check of the number of rounds of a user's while loops.
+    """The check of the number of rounds of a user's loops.
 
     Attributes:
         kernel: Name of the kernel.
-        lines: Of the loops.
+        lines: The line of each loop, and whether it counts.
     """
 
     kernel: str
-    lines: tuple[str, ...]
+    lines: tuple[tuple[str, bool], ...]
 
     def error(self, index: int) -> FirebrickError:
-        """The error of a loop that passes the limit."""
-        return endless_error(self.kernel, self.lines)
+        """The error of the loop of that number, which passes the limit."""
+        return limit_error(self.kernel, self.lines[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Custom:
 
     @property
     def sites(self) -> tuple[KernelSite | LoopSite, ...]:
-        """The checks, and at last that of the rounds of while loops if there are any."""
+        """The checks, and at last that of the rounds of loops if there are any."""
         lines = loop_lines(self.function)
         return (*self.checks, LoopSite(self.name, lines)) if lines else self.checks
 

@@ -12,7 +12,7 @@ import numpy as np
 from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
 from firebrick.compiler.kernel.language.coverage import stores_all
-from firebrick.compiler.kernel.language.reports import assertion_error, endless_error, index_error, loop_lines
+from firebrick.compiler.kernel.language.reports import assertion_error, index_error, limit_error, loop_lines
 from firebrick.compiler.kernel.language.size_binding import bound_sizes
 from firebrick.compiler.kernel.language.translate import Instance, Translated
 from firebrick.core.aval import Aval
@@ -166,11 +166,11 @@ class KernelProgram:
 
         Args:
             site: Number of the check.
-            payload: The index that is out of range.
+            payload: The index that is out of range, or the number of a loop.
             scalars: Of the launch.
         """
         if site == self.limit_site:
-            return endless_error(self.name, loop_lines(self.translated.function))
+            return limit_error(self.name, loop_lines(self.translated.function)[payload])
         at = self.translated.sites[site]
         if not at.array:
             return assertion_error(self.name, at.size, at.line)

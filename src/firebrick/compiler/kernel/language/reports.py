@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from firebrick.compiler.kernel.ir import Function, While, statements
+from firebrick.compiler.kernel.ir import For, Function, loops
 from firebrick.core.config import config
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 
@@ -40,20 +38,21 @@ def assertion_error(kernel: str, message: str, line: str) -> ExecutionError:
     )  # fmt: skip
 
 
-def loop_lines(function: Function) -> tuple[str, ...]:
-    """The lines of a kernel's while loops."""
-    return tuple(dict.fromkeys(s.line for s in statements(function.body) if isinstance(s, While)))
+def loop_lines(function: Function) -> tuple[tuple[str, bool], ...]:
+    """The line of each loop of a kernel, and whether it counts, by its number among ``ir.loops``."""
+    return tuple((s.line, isinstance(s, For)) for s in loops(function.body))
 
 
-def endless_error(kernel: str, lines: Sequence[str]) -> ExecutionError:
+def limit_error(kernel: str, loop: tuple[str, bool]) -> ExecutionError:
     """The error of a loop that passes the limit of rounds.
 
     Args:
         kernel: Name of the kernel.
-        lines: Of the loops that it may be.
+        loop: Its line, and whether it counts.
     """
+    line, counted = loop
     return ExecutionError(
-        f"{kernel}: a while loop ends after at most {config.kernel_loop_limit:,} rounds",
-        f"one that goes on, at {' or '.join(lines)}", "correct its condition, or raise fb.config.kernel_loop_limit",
-        op=kernel, line=lines[0] if len(lines) == 1 else None,
+        f"{kernel}: a loop {'has' if counted else 'ends after'} at most {config.kernel_loop_limit:,} rounds",
+        f"one of more, at {line}" if counted else f"one that goes on, at {line}",
+        f"correct its {'bounds' if counted else 'condition'}, or raise fb.config.kernel_loop_limit", op=kernel, line=line,
     )  # fmt: skip

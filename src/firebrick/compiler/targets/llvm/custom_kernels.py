@@ -11,9 +11,9 @@ from dataclasses import replace
 from firebrick.compiler.naive import Buffer, naive
 from firebrick.compiler.naive.building import INPUT
 from firebrick.compiler.spec.custom import Custom
+from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.lanes import lanes_kernel
 from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel
-from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval

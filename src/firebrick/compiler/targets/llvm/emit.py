@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE
@@ -94,6 +95,31 @@ def literal(value: object, dtype: str, lanes: int = 1) -> str:
     else:
         one = str(value)
     return one if lanes == 1 else f"splat ({scalar_type(dtype)} {one})"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How often the block of a loop is executed at most.
+
+    A ``While`` ends there, a ``For`` of more rounds is not executed, and a fault is reported. Its payload is the loop's number
+    among those of ``ir.loops``.
+
+    Attributes:
+        rounds: Number of rounds; 0 for any number.
+        site: Of the fault.
+    """
+
+    rounds: int = 0
+    site: int = 0
+
+
+def too_many_rounds(code: Code, start: str, stop: str, step: int, rounds: int) -> str:
+    """Whether a counted loop has more rounds than a number, which is known before it (i1); empty if no loop has."""
+    most = rounds * step
+    if most >= 1 << 64:
+        return ""
+    far = code.put(f"icmp ugt i64 {code.put(f'sub i64 {stop}, {start}')}, {most - (1 << 64) if most >> 63 else most}")
+    return code.put(f"and i1 {far}, {code.put(f'icmp slt i64 {start}, {stop}')}")
 
 
 def splat(code: Code, element: str, value: str, lanes: int) -> str:

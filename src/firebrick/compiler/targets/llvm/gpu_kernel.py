@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firebrick.compiler.kernel.ir import Atomic, Barrier, CompareExchange, Function, Shuffle
+from firebrick.compiler.kernel.ir import Atomic, Barrier, CompareExchange, Function, Shuffle, loops
 from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.compiler.targets.llvm.alignments import Alignments
-from firebrick.compiler.targets.llvm.emit import Code, scalar_type
+from firebrick.compiler.targets.llvm.emit import Code, Limit, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, address, item_bytes, stored_type
 from firebrick.compiler.targets.llvm.scalar_kernel import Printer
 from firebrick.compiler.targets.llvm.target import Target
@@ -127,7 +127,7 @@ _GPUS = {
 }  # fmt: skip
 
 
-def gpu_module(functions: Iterable[Function], target: Target, alignment: int = 1) -> str:
+def gpu_module(functions: Iterable[Function], target: Target, alignment: int = 1, limit: Limit | None = None) -> str:
     """A module of kernels for a GPU.
 
     The parameters of each are a pointer to global memory for each array, its scalars in their dtypes (a bool is a byte), the
@@ -139,6 +139,7 @@ def gpu_module(functions: Iterable[Function], target: Target, alignment: int = 1
         target: GPU, by its triple ``nvptx64-nvidia-cuda`` or ``amdgcn-amd-amdhsa``.
         alignment: Bytes that the addresses of all arrays are multiples of, beside the size of their elements. LLVM makes one
             access of several neighbours if the address of the first is a multiple of their size by ``alignments``.
+        limit: Of the rounds of each loop.
 
     Raises:
         KernelCompileError: A kernel breaks a rule of kernel IR, or has more shared arrays than the GPU has memory for.
@@ -146,7 +147,7 @@ def gpu_module(functions: Iterable[Function], target: Target, alignment: int = 1
     texts, declared = [], set()
     for function in functions:
         code = Code(target)
-        texts.append(_GpuKernel(function, code, alignment).text())
+        texts.append(_GpuKernel(function, code, alignment, limit).text())
         declared |= code.declared
     return "\n".join([*sorted(declared), *texts, ""])
 
@@ -158,13 +159,14 @@ class _GpuKernel:
         function: Kernel.
         code: Empty.
         alignment: As of ``gpu_module``.
+        limit: As of ``gpu_module``.
     """
 
-    def __init__(self, function: Function, code: Code, alignment: int) -> None:
+    def __init__(self, function: Function, code: Code, alignment: int, limit: Limit | None) -> None:
         verify(function)
         check_plain(function)
         self.function, self.code, self.alignment = function, code, alignment
-        self.gpu = _GPUS[code.target.arch]
+        self.gpu, self.limit = _GPUS[code.target.arch], limit
         self._globals: list[str] = []
         self._bytes = 0
         self._own = ""
@@ -190,7 +192,8 @@ class _GpuKernel:
         aligned = {a.name: max(item_bytes(a.dtype), self.alignment) for a in function.arrays}
         aligned |= {a.name: _SHARED_ALIGNMENT for a in function.shared}
         found = Alignments(function, aligned)
-        Printer(code, arrays, values, more, "%first.site", found).block(function.body)
+        every = loops(function.body)
+        Printer(code, arrays, values, more, "%first.site", found, self.limit, every).block(function.body)
         if not function.group:
             code.do("br label %done")
             code.label("done")

@@ -62,6 +62,8 @@ class Lanes:
 
     Attributes:
         powers: For integer locals that are never assigned to, n where 2^n divides the value, as far as known.
+        decided: Conditions whose value is known here.
+        streamed: Arrays that are written past the caches here, at aligned addresses.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Lanes:
     ) -> None:
         self.code, self.lanes, self.arrays, self.values, self.constant = code, lanes, arrays, values, constant
         self.powers: dict[str, int] = {}
+        self.decided: dict[Expr, bool] = {}
+        self.streamed: frozenset[str] = frozenset()
 
     def type(self, dtype: str) -> str:
         """LLVM's type of a vector of a dtype."""
@@ -139,6 +143,9 @@ class _Evaluation:
         return [self._form(e) for e in roots]
 
     def _differs(self, e: Expr) -> bool:
+        if e in self.lanes.decided:
+            self.scalar.values[e] = "true" if self.lanes.decided[e] else "false"
+            return False
         if e.op == "local":
             form = self.known[e] = self.lanes.values[str(e.value)]
             return not form.uniform

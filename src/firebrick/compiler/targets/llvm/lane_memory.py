@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from firebrick.compiler.targets.llvm.emit import scalar_type, splat
-from firebrick.compiler.targets.llvm.memory import Strip, read, read_at, stored_type, write, write_at
+from firebrick.compiler.targets.llvm.memory import Strip, read, read_at, store_bytes, stored_type, write, write_at
 from firebrick.scalar.storage import computed
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def read_lanes(lanes: Lanes, strip: Strip, at: LaneForm, mask: str) -> str:
     return read_at(code, near, offsets, count, mask)
 
 
-def write_lanes(lanes: Lanes, strip: Strip, at: LaneForm, value: str, mask: str) -> None:
-    """Store a vector where the mask is true. Arguments as of ``read_lanes``."""
+def write_lanes(lanes: Lanes, strip: Strip, at: LaneForm, value: str, mask: str, stream: bool = False) -> None:
+    """Store a vector where the mask is true; past the caches if ``stream``. Other arguments as of ``read_lanes``."""
     code, count = lanes.code, lanes.lanes
     if count == 1:
         write(code, strip, at.base or at.vector, value, 1)
     elif at.step == 1 and not at.vector:
-        write(code, strip, at.base, value, count, mask)
+        write(code, strip, at.base, value, count, mask, store_bytes(strip.dtype, count) if stream and not mask else 0)
     elif at.step == -1 and not at.vector:
         first = code.put(f"sub i64 {at.base}, {count - 1}")
         write(code, strip, first, _turned(lanes, value, computed(strip.dtype)), count, _turned(lanes, mask, "bool"))

@@ -9,17 +9,18 @@ the last axis of the grid; the last one of a row may be shorter.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.kernel.verify import check_plain, verify
-from firebrick.compiler.targets.llvm.emit import Code
+from firebrick.compiler.targets.llvm.emit import Code, Limit
 from firebrick.compiler.targets.llvm.group_lanes import GroupLanes
+from firebrick.compiler.targets.llvm.inner_items import InnerItems
 from firebrick.compiler.targets.llvm.lane_forms import LaneForm
 from firebrick.compiler.targets.llvm.lane_width import cycles_of, lanes_of
-from firebrick.compiler.targets.llvm.masked import Limit, Masked
+from firebrick.compiler.targets.llvm.masked import Masked
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, tail_mask
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.scalar_kernel import WORD
@@ -68,7 +69,7 @@ def lanes_kernel(
         function: Kernel.
         target: Processor.
         width: Number of lanes, a power of two; by default as many as a register has of the widest dtype that matters.
-        limit: Of the rounds of each ``While``.
+        limit: Of the rounds of each loop.
         words: The block of words of a kernel whose scalars are all int64: they are constants of the code then, and there is
             no pointer to them. The code is for these sizes alone.
 
@@ -126,7 +127,7 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
     One division for each row that a call touches gives the indices.
     """
     code, function, lanes = masked.code, masked.function, masked.lanes.lanes
-    size = sizes[-1]
+    inner, size = InnerItems(masked, function, sizes), sizes[-1]
     full = code.put(f"sdiv i64 {size}, {lanes}")
     rest = code.put(f"srem i64 {size}, {lanes}")
     per_row = code.put(f"add i64 {full}, {code.put(f'zext i1 {_positive(code, rest)} to i64')}")
@@ -150,9 +151,10 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
         masked.values = outer | {function.item: LaneForm(item, 1 if lanes > 1 else 0, near=0 if lanes > 1 else None)}
         masked.block(function.body, frozenset(), mask)
 
-    loop = Loop(code, column, last, 1)
-    vector(loop.index, "")
-    loop.close()
+    if inner.any:
+        _parts(masked, inner, column, last, vector)
+    else:
+        _vectors(code, column, last, vector)
     if lanes > 1:
         tail, ended = code.fresh("tail"), code.fresh("ended")
         code.do(f"br i1 {code.put(f'icmp sgt i64 {stop}, {full}')}, label %{tail}, label %{ended}")
@@ -164,6 +166,51 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
     code.do(f"br i1 {code.put(f'icmp slt i64 {following}, %end')}, label %{row}, label %{done}")
     code.lines.insert(place, f"  {unit} = phi i64 [ %begin, %{before} ], [ {following}, %{end} ]")
     code.label(done)
+    inner.end()
+
+
+def _vectors(code: Code, start: str, stop: str, vector: Callable[[str, str], None]) -> None:
+    """A loop over full vectors of a row."""
+    loop = Loop(code, start, stop, 1)
+    vector(loop.index, "")
+    loop.close()
+
+
+def _parts(masked: Masked, inner: InnerItems, first: str, last: str, vector: Callable[[str, str], None]) -> None:
+    """The full vectors of a row: those before its inner part, the inner part, and those behind it, by the code of the first."""
+    code, outer = masked.code, masked.values
+    start, stop = inner.bounds(first, last)
+    stream = inner.aligned(start)
+    before, part = code.block, code.fresh("part")
+    code.do(f"br label %{part}")
+    code.label(part)
+    place, at = len(code.lines), f"%{code.fresh('u')}"
+    ahead = code.put(f"icmp slt i64 {at}, {stop}")
+    _vectors(code, at, code.put(f"select i1 {ahead}, i64 {start}, i64 {last}"), vector)
+    end = code.put(f"select i1 {ahead}, i64 {stop}, i64 {last}")
+
+    def whole(streams: bool) -> None:
+        masked.values = outer
+        inner.enter(streams)
+        _vectors(code, code.put(f"select i1 {ahead}, i64 {start}, i64 {last}"), end, vector)
+        inner.leave()
+
+    if stream:
+        past, usual, met = code.fresh("stream"), code.fresh("usual"), code.fresh("after")
+        code.do(f"br i1 {stream}, label %{past}, label %{usual}")
+        for label, streams in ((past, True), (usual, False)):
+            code.label(label)
+            whole(streams)
+            code.do(f"br label %{met}")
+        code.label(met)
+    else:
+        whole(False)
+    masked.values = outer
+    ended = code.block
+    after = code.fresh("after")
+    code.do(f"br i1 {code.put(f'icmp slt i64 {end}, {last}')}, label %{part}, label %{after}")
+    code.lines.insert(place, f"  {at} = phi i64 [ {first}, %{before} ], [ {end}, %{ended} ]")
+    code.label(after)
 
 
 def _groups(masked: Masked, group: GroupLanes, sizes: Sequence[str]) -> None:

@@ -10,7 +10,6 @@ of the round in which it left for those names alone that are read after the loop
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from firebrick.compiler.kernel.ir import (
@@ -30,11 +29,12 @@ from firebrick.compiler.kernel.ir import (
     assigned,
     blocks,
     expressions,
+    loops,
     statements,
 )
 from firebrick.compiler.kernel.live import Names, live_after, live_at_head
 from firebrick.compiler.kernel.uniform import varies
-from firebrick.compiler.targets.llvm.emit import Code, literal, report, scalar_type, splat
+from firebrick.compiler.targets.llvm.emit import Code, Limit, literal, report, scalar_type, splat, too_many_rounds
 from firebrick.compiler.targets.llvm.lane_atomics import compare_exchange, each_lane, update
 from firebrick.compiler.targets.llvm.lane_forms import LaneForm, Lanes
 from firebrick.compiler.targets.llvm.lane_memory import read_lanes, write_lanes
@@ -48,19 +48,6 @@ CHEAP = 12
 TWICE = 120
 """Most nodes of a branch of which there is code with and without a mask."""
 _EXPENSIVE = {"element", "div", "rem", "sqrt", "philox", "rarely"}
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How often the block of a ``While`` is executed at most; then the loop ends, and a fault is reported.
-
-    Attributes:
-        rounds: Number of rounds; 0 for any number.
-        site: Of the fault.
-    """
-
-    rounds: int = 0
-    site: int = 0
 
 
 class Masked:
@@ -91,6 +78,7 @@ class Masked:
         constant = frozenset(a.name for a in function.arrays if a.access == "read")
         self.lanes = Lanes(code, lanes, arrays, values, constant)
         self._assigned = assigned(function.body)
+        self._loops = {id(s): k for k, s in enumerate(loops(function.body))}
         self._shared = {a.name for a in function.shared}
         self.scratch, self.mask = scratch, ""
         self.inner: Callable[[tuple[Statement, ...], Names, str], None] = self.block
@@ -164,7 +152,8 @@ class Masked:
 
     def _store(self, s: Store, live: Names) -> None:
         index, value = self.lanes.evaluated([s.index, s.value], self.mask)
-        write_lanes(self.lanes, self.lanes.arrays[s.array], index, self.lanes.vector(value, s.value.dtype), self.mask)
+        strip, stream = self.lanes.arrays[s.array], s.array in self.lanes.streamed
+        write_lanes(self.lanes, strip, index, self.lanes.vector(value, s.value.dtype), self.mask, stream)
 
     def _check(self, s: Check, live: Names) -> None:
         code, lanes = self.code, self.lanes
@@ -349,19 +338,19 @@ class Masked:
             more = condition.base
         following = [mask] if varying else []
         if rounds:
-            following.append(self._limited(rounds, head, more))
+            following.append(self._limited(s, rounds, head, more))
         else:
             head.enter(more)
         self._round(head, s.body, mask if varying else "")
         head.close(following)
 
-    def _limited(self, rounds: str, head: _MaskedHead, more: str) -> str:
+    def _limited(self, s: While, rounds: str, head: _MaskedHead, more: str) -> str:
         """Enter a loop's block if it was not executed too often; returns the number of rounds with this one."""
         code = self.code
         again, endless = code.fresh("again"), code.fresh("endless")
         code.do(f"br i1 {more}, label %{again}, label %{head.after}")
         code.label(endless)
-        report(self.code, self.limit.site, str(self.limit.rounds))
+        report(self.code, self.limit.site, str(self._loops[id(s)]))
         code.do(f"br label %{head.after}")
         code.label(again)
         inside = code.fresh("body")
@@ -369,16 +358,29 @@ class Masked:
         code.label(inside)
         return code.put(f"add nuw i64 {rounds}, 1")
 
+    def _too_many(self, s: For, many: str) -> None:
+        """Report a ``For`` of too many rounds."""
+        code = self.code
+        fault, after = code.fresh("fault"), code.fresh("after")
+        code.do(f"br i1 {many}, label %{fault}, label %{after}")
+        code.label(fault)
+        report(code, self.limit.site, str(self._loops[id(s)]))
+        code.do(f"br label %{after}")
+        code.label(after)
+
     def _for(self, s: For, live: Names) -> None:
         self.dtypes[s.name] = "int64"
         start, stop = self.lanes.evaluated([s.start, s.stop], self.mask)
         if self.varies(s.start, s.stop):
             self._varying_for(s, live, start, stop)
             return
-        code = self.code
+        code, end = self.code, stop.base
+        if self.limit.rounds and (many := too_many_rounds(code, start.base, end, s.step, self.limit.rounds)):
+            self._too_many(s, many)
+            end = code.put(f"select i1 {many}, i64 {start.base}, i64 {end}")
         head = _MaskedHead(self, s, live)
         counter = head.phi("i64", start.base)
-        head.enter(code.put(f"icmp slt i64 {counter}, {stop.base}"))
+        head.enter(code.put(f"icmp slt i64 {counter}, {end}"))
         self.values[s.name] = LaneForm(counter)
         self._round(head, s.body, "")
         if s.step == 1:  # the counter is below stop, so adding 1 does not overflow
@@ -393,6 +395,10 @@ class Masked:
         rounds = self._rounds(lanes.vector(start, "int64"), lanes.vector(stop, "int64"), s.step)
         kind = lanes.type("int64")
         most = code.call("i64", f"llvm.vector.reduce.umax.v{lanes.lanes}i64", (kind, rounds))
+        if self.limit.rounds:
+            many = code.put(f"icmp ugt i64 {most}, {self.limit.rounds}")
+            self._too_many(s, many)
+            most = code.put(f"select i1 {many}, i64 0, i64 {most}")
         head = _MaskedHead(self, s, live)
         done, base = head.phi("i64", "0"), head.phi("i64", start.base or "0")
         head.enter(code.put(f"icmp ult i64 {done}, {most}"))

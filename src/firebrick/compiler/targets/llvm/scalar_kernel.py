@@ -6,7 +6,7 @@ generic pointers. No external function is called. ``gpu_kernel`` prints the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.compiler.targets.llvm.alignments import Alignments
-from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, report, scalar_type
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, Limit, literal, report, scalar_type, too_many_rounds
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
@@ -86,14 +86,17 @@ class Printer:
         more: Writes the statements that only groups have, by kind.
         first: On a GPU, the number of the kernel's first site in the table of faults.
         alignments: Of accesses; by default that of the elements.
+        limit: Of the rounds of each loop.
+        loops: Those of the kernel, by ``ir.loops``, if there is a limit.
     """
 
     def __init__(
         self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str],
         more: Mapping[type, Callable[[Printer, Any], None]] | None = None, first: str = "",
-        alignments: Alignments | None = None,
+        alignments: Alignments | None = None, limit: Limit | None = None, loops: Sequence[For | While] = (),
     ) -> None:  # fmt: skip
         self.code, self.arrays, self.values, self._first, self._alignments = code, arrays, values, first, alignments
+        self._limit, self._loops = limit or Limit(), {id(s): str(k) for k, s in enumerate(loops)}
         self._write: dict[type, Callable[[Any], None]] = {
             Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
             For: self._for, **{kind: partial(rule, self) for kind, rule in (more or {}).items()},
@@ -159,12 +162,31 @@ class Printer:
             self.values[name] = code.put(f"phi {self._types[name]} {met}")
 
     def _while(self, s: While) -> None:
-        head = _Head(self, s)
-        self._rounds(head, self.evaluated(s.condition)[0], s.body)
+        code, limit = self.code, self._limit
+        head = _Head(self, s, ("i64", "0") if limit.rounds else None)
+        more = self.evaluated(s.condition)[0]
+        if limit.rounds:
+            early = code.put(f"icmp ult i64 {head.counter}, {limit.rounds}")
+            self._reported(s, code.put(f"and i1 {more}, {code.put(f'xor i1 {early}, true')}"))
+            more = code.put(f"and i1 {more}, {early}")
+        self._rounds(head, more, s.body, 1 if limit.rounds else 0)
+
+    def _reported(self, s: For | While, many: str) -> None:
+        """Report a loop of too many rounds."""
+        code = self.code
+        fault, after = code.fresh("fault"), code.fresh("after")
+        code.do(f"br i1 {many}, label %{fault}, label %{after}")
+        code.label(fault)
+        report(code, self._limit.site, self._loops[id(s)], self._first)
+        code.do(f"br label %{after}")
+        code.label(after)
 
     def _for(self, s: For) -> None:
-        code = self.code
+        code, rounds = self.code, self._limit.rounds
         start, stop = self.evaluated(s.start, s.stop)
+        if rounds and (many := too_many_rounds(code, start, stop, s.step, rounds)):
+            self._reported(s, many)
+            stop = code.put(f"select i1 {many}, i64 {start}, i64 {stop}")
         head = _Head(self, s, ("i64", start))
         self.values[s.name] = head.counter
         more = code.put(f"icmp slt i64 {head.counter}, {stop}")
