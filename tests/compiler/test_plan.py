@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import firebrick as fb
 from firebrick.compiler import Executable
+from firebrick.compiler.program.plan import Plan
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.views import strided
@@ -112,6 +113,25 @@ def test_an_update_takes_over_the_donated_input_after_everything_else() -> None:
     updated, _ = program([state, np.full((8, 4), 2, np.float32)])
     assert np.shares_memory(updated, state)
     assert (state == -3).all()
+
+
+def test_an_elementwise_node_that_frees_as_much_as_it_takes_waits_for_the_update() -> None:
+    square = Aval((8, 8), fb.float32)
+    w = Writer(square, square)
+    gradient = w.exp(w.matmul(1, 1))
+    new, loss = w.subtract(0, gradient), w.sum(w.tanh(1), axes=(0, 1), keepdims=False)
+    program = w.compile(new, loss, donate=(0,))
+    assert [program.graph.nodes[k].op.name for k in program.plan.order] == ["matmul", "tanh", "sum", "exp", "subtract"]
+    assert program.plan.donated == square.nbytes
+    assert str(program.plan).splitlines()[1:3] == [
+        "reuse: 2 results, 512 B, over dead values; 256 B of donated inputs", "donated inputs overwritten: %0",
+    ]  # fmt: skip
+
+
+def test_a_plan_of_no_results_counts_nothing() -> None:
+    memory, reuse = str(Plan([])).splitlines()
+    assert memory == "memory: at most 0 B without inputs and constants"
+    assert reuse == "reuse: 0 results, 0 B, over dead values; 0 B of donated inputs"
 
 
 def test_without_donation_nothing_is_overwritten() -> None:
