@@ -89,7 +89,10 @@ class Map:
         if mutant.imported:
             found = self._using(mutant) | self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1))  # lambdas
             found |= {t: False for t, name in enumerate(self.names) if name.startswith(SIGNATURES)}
+            read = self._reading(mutant)
+            found |= dict.fromkeys(read, False)
         else:
+            read = set()
             found = self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1)) or self._around(mutant)
         here: dict[int, int] = defaultdict(int)  # lines of the mutant's file that a test executes
         for bits, tests, _ in self.lines.get(mutant.path, ()):
@@ -97,7 +100,7 @@ class Map:
             for t in tests:
                 here[t] += size
         cost = {t: (self.seconds[t] + 0.02) * self.sizes[t] / max(here[t], 1) for t in found if self.names[t] not in self.never}
-        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES)}
+        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES) or t in read}
         ranked, alike = [], defaultdict(int)
         for t in sorted(cost, key=lambda t: (cost[t], self.names[t])):
             function = self.names[t].partition("[")[0]
@@ -117,6 +120,17 @@ class Map:
             if found := self.executing(mutant.path, lines):
                 return found
         return {}
+
+    def _reading(self, mutant: Mutant) -> set[int]:
+        """Tests that read what a line of a module defines: a table that a test compares executes no line of the package."""
+        names, module = _bound(_innermost(parsed(self.package / mutant.path), mutant.line)), Path(mutant.path).stem
+        found = set()
+        for t, name in enumerate(self.names):
+            file = self.package.parents[1] / name.partition("::")[0]
+            if names and file.exists() and _mentions(file, frozenset({module})):
+                function = name.partition("[")[0].rpartition("::")[2]
+                found |= {t} if any(_uses(f, names) for f in _functions(parsed(file)) if f.name == function) else set()
+        return found
 
     def _using(self, mutant: Mutant) -> dict[int, bool]:
         """Tests that use what a line that runs at import makes: a function's default, or a name of the module or class."""
