@@ -64,6 +64,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nested(NESTED), "are of elements at their own positions"
     ),
     "a read by index in columns": (lambda: columns(total(ELSEWHERE)), "are of elements at their own positions"),
+    "an index in columns": (lambda: columns(total(cast(PLACE, "float32"))), "are of elements at their own positions"),
     "an index in columns of several axes": (
         lambda: nested(total(cast(PLACE, "float32"))), "are of elements at their own positions"
     ),
