@@ -14,6 +14,7 @@ from mutation.collecting import Shard
 from mutation.points import Mutant
 
 SIGNATURES = "tests/test_defaults.py::"  # looks at what is public, and executes nothing of it
+TRANSLATED = {"compiler/templates/": "tests/compiler/templates/"}  # text of kernels, which Python does not execute → its tests
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,9 @@ class Map:
         else:
             read = set()
             found = self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1)) or self._around(mutant)
+            for folder, tests in TRANSLATED.items():
+                if mutant.path.startswith(folder) and not self.executed(mutant):
+                    found |= {t: False for t, name in enumerate(self.names) if name.startswith(tests)}
         here: dict[int, int] = defaultdict(int)  # lines of the mutant's file that a test executes
         for bits, tests, _ in self.lines.get(mutant.path, ()):
             size = int.from_bytes(bits, "little").bit_count()
