@@ -128,13 +128,14 @@ class Map:
     def _reading(self, mutant: Mutant) -> set[int]:
         """Tests that read what a line of a module defines: a table that a test compares executes no line of the package."""
         names, module = _bound(_innermost(parsed(self.package / mutant.path), mutant.line)), Path(mutant.path).stem
-        found = set()
-        for t, name in enumerate(self.names):
-            file = self.package.parents[1] / name.partition("::")[0]
-            if names and file.exists() and _mentions(file, frozenset({module})):
-                function = name.partition("[")[0].rpartition("::")[2]
-                found |= {t} if any(_uses(f, names) for f in _functions(parsed(file)) if f.name == function) else set()
-        return found
+        readers = {
+            (file, f.name)
+            for file in {name.partition("::")[0] for name in self.names}
+            if names and _mentions(self.package.parents[1] / file, frozenset({module}))
+            for f in _functions(parsed(self.package.parents[1] / file))
+            if _uses(f, names)
+        }
+        return {t for t, name in enumerate(self.names) if (name.partition("::")[0], _function(name)) in readers}
 
     def _using(self, mutant: Mutant) -> dict[int, bool]:
         """Tests that use what a line that runs at import makes: a function's default, or a name of the module or class."""
@@ -160,9 +161,15 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+def _function(test: str) -> str:
+    return test.partition("[")[0].rpartition("::")[2]
+
+
 @cache
 def _mentions(file: Path, names: frozenset[str]) -> bool:
-    return re.search(rf"\b({'|'.join(map(re.escape, names))})\b", file.read_text(encoding="utf-8")) is not None
+    return (
+        file.exists() and re.search(rf"\b({'|'.join(map(re.escape, names))})\b", file.read_text(encoding="utf-8")) is not None
+    )
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
