@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import firebrick as fb
 from firebrick.compiler import Executable
-from firebrick.compiler.program.plan import Plan
+from firebrick.compiler.program.expression import ROWS, Kernel
+from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.views import strided
@@ -276,3 +277,23 @@ def test_which_reshapes_are_views_is_what_numpy_finds(shape: list[int], random: 
     assert (strides is not None) == np.shares_memory(x.reshape(goal), x)
     if strides is not None:
         np.testing.assert_array_equal(np.lib.stride_tricks.as_strided(x, goal, strides), x.reshape(goal))
+
+
+@pytest.mark.parametrize(("forms", "over"), [
+    ({"into": "f({0}, {1}, out={out})"}, {"x": "x", "y": "y", "both": "x"}),
+    ({"first": "{0}.subtract_({1})"}, {"x": "x", "y": None, "both": "x"}),
+    ({}, {"x": None, "y": None, "both": None}),
+])  # fmt: skip
+def test_a_kernel_that_writes_over_its_first_operand_alone_never_writes_over_another(
+    forms: dict[str, str], over: dict[str, str | None]
+) -> None:
+    for dead in ("x", "y", "both"):
+        w = Writer(MATRIX)
+        x, y = w.exp(0), w.tanh(0)
+        z = w.subtract(x, y)
+        out = z if dead == "both" else w.multiply(z, y if dead == "x" else x)
+        w.graph.outputs = (out,)
+        plain, tested = Kernel("f({0})", layout=ROWS), Kernel("f({0}, {1})", layout=ROWS, **forms)
+        kernels = [tested if n.first == z else plain for n in w.graph.nodes]
+        wanted = {"x": x, "y": y, None: None}[over[dead]]
+        assert plan_memory(w.graph, kernels).into.get(2) == wanted, dead
