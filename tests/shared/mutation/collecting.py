@@ -34,7 +34,8 @@ _TEST = "MUTATION_TEST"  # the test that runs, for the processes that it starts
 
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 ENOUGH = 4.0  # seconds of processor time after which no more parameters of a test function are measured
-ENOUGH_OF_OPS = 150.0  # the same for conformance, where each parameter is other ops
+ENOUGH_OF_OPS = 150.0  # the same for conformance, and for other tests of which each parameter is other ops
+_OF_OPS = re.compile(r"^tests/conformance/|_every_(op|sample)")
 LONGEST = 900.0  # seconds that the tests of one file may take while they are measured
 
 
@@ -109,7 +110,7 @@ class Trace:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         function = item.nodeid.partition("[")[0]
-        if self.spent[function] > (ENOUGH_OF_OPS if function.startswith("tests/conformance/") else ENOUGH):
+        if self.spent[function] > (ENOUGH_OF_OPS if _OF_OPS.search(function) else ENOUGH):
             return True
         self.tests.append(item.nodeid)
         os.environ[_TEST] = item.nodeid
