@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from random import Random
 
@@ -15,6 +16,7 @@ from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.compiler.targets.llvm.contract import choose, contraction, problem_of
+from firebrick.compiler.targets.llvm.contract.problem import merged
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import UnsupportedError
 from firebrick.core.views import Digit, View
@@ -108,3 +110,26 @@ def test_any_layout_of_the_digits_gives_the_product(first: int, width: int) -> N
 def test_many_layouts_of_the_digits_give_the_product(first: int, width: int) -> None:
     for seed in range(first, first + 50):
         check(seed, width)
+
+
+def test_axes_that_are_one_by_their_strides_are_merged_and_those_of_size_1_dropped() -> None:
+    rng = Random(0)
+    for _ in range(500):
+        sizes = [rng.choice((1, 1, 2, 3)) for _ in range(rng.randint(1, 4))]
+        axes, step = [], 1
+        for n in reversed(sizes):
+            axes.insert(0, Digit(n, step if rng.random() < 0.8 else step + 1))
+            step *= n
+        weights = [d.stride * 2 if rng.random() < 0.8 else 5 for d in axes]
+        found, (others,) = merged(axes, weights)
+        for each in (axes, found):
+            assert prod(d.size for d in each) == prod(sizes)
+        weighted = [
+            tuple(Digit(d.size, w) for d, w in zip(each, by, strict=True)) for each, by in ((axes, weights), (found, others))
+        ]
+        for one, other in ((tuple(axes), found), weighted):
+            np.testing.assert_array_equal(addresses(View((one,))), addresses(View((other,))))
+        assert all(d.size > 1 for d in found) or found == (Digit(1, 0),)
+        assert not any(
+            a.stride == b.stride * b.size and v == w * b.size for (a, v), (b, w) in pairwise(zip(found, others, strict=True))
+        )
