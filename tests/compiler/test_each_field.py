@@ -19,7 +19,7 @@ from firebrick.compiler.spec.evaluate import outcome
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.text import from_json, to_json
 from firebrick.core.views import Digit, View
-from firebrick.ir import CONSTANT, Graph
+from firebrick.ir import CONSTANT, Graph, interpret
 
 N = 3
 RNG = np.random.default_rng(5)
@@ -40,7 +40,11 @@ GROUPS: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
     "Map, elements by index": ([X, AT, Y], (("take", (0, 1), {"axis": 0}), ("subtract", (3, 2), {}))),
     "Map, complex": ([COMPLEX, COMPLEX.T.copy()], (("multiply", (0, 1), {}),)),
     "Row": ([X, Y[0]], (("softmax", (0,), {"axis": 1}), ("multiply", (2, 1), {}))),
-    "Row, and sums of rows": ([X], (("max", (0,), {"axes": (1,), "keepdims": True}), ("subtract", (0, 1), {}))),
+    "Row, less its largest": ([X], (("max", (0,), {"axes": (1,), "keepdims": True}), ("subtract", (0, 1), {}))),
+    "Row, and sums of rows": ([X, Y], (
+        ("sum", (0,), {"axes": (1,), "keepdims": True}), ("subtract", (1, 2), {}),
+        ("sum", (3,), {"axes": (0,), "keepdims": False}),
+    )),
     "Fold": ([np.stack([X, Y, Z])], (("mean", (0,), {"axes": (0, 2), "keepdims": False}),)),
     "Contract": ([X, Y, Z[0]], (("permute", (1,), {"axes": (1, 0)}), ("matmul", (0, 3), {}), ("subtract", (4, 2), {}))),
     "Contract, a batch": ([np.stack([X, Y, Z]), W], (("matmul", (0, 1), {}),)),
@@ -88,6 +92,16 @@ def computed(arrays: list[Any], body: Graph, spec: Any) -> Any:
     except (IndexError, ValueError, TypeError, AttributeError, KeyError, AssertionError) as e:
         return repr(e)
     return [x.tobytes() for x in results], fault
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_is_interpreted_as_its_nodes_are(name: str) -> None:
+    arrays, body = group(name)
+    avals = [body.avals[v] for v in body.outputs]
+    got, fault = outcome(spec_of(body), arrays, [a.size for a in avals], [a.dtype.name for a in avals])
+    assert fault is None
+    for x, y in zip(got, interpret(body, arrays, lambda op, xs, params: op.reference(*xs, **params)), strict=True):
+        np.testing.assert_allclose(x, np.asarray(y).reshape(-1), rtol=2e-6, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", GROUPS)
