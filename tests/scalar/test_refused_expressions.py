@@ -31,7 +31,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an index of 32 bits": (lambda: of.bounded(I32, 3, 0), "an index is int64"),
     "an index into nothing": (lambda: of.bounded(I64, 0, 0), "an index is int64, into at least one element"),
     "an index without a check": (lambda: of.bounded(I64, 3, -1), "an index is int64"),
-    "an element at a position of 32 bits": (lambda: of.element("x", "float32", I32), "the index of an element is int64"),
+    "an element at a position that is no integer": (lambda: of.element("x", "float32", F), "the index of an element is int"),
     "a local of no dtype": (lambda: of.local("x", "text"), "has one of the dtypes"),
     "random words of three words": (lambda: of.philox([U32] * 3, I64), "random words take four uint32 words"),
     "random words of other words": (lambda: of.philox([U32, U32, U32, I32], I64), "random words take four uint32 words"),
