@@ -164,6 +164,18 @@ def test_judged_mutants_have_a_reason_each(tmp_path: Path) -> None:
         equivalents(file)
 
 
+def test_measured_lines_are_followed_through_changes_of_a_source(tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="coverage, to measure which tests execute a line")
+    from mutation.collecting import followed
+
+    old, new = tmp_path / "old.py", tmp_path / "new.py"
+    old.write_text("\n".join(f"line {n}" for n in range(1, 41)))
+    new.write_text("\n".join(["new", *(f"line {n}" for n in range(1, 11)), "other", *(f"line {n}" for n in range(12, 41))]))
+    executed = sum(1 << n for n in (1, 10, 11, 12, 40)).to_bytes(8, "little").hex()
+    found = int.from_bytes(bytes.fromhex(followed(executed, old, new)), "little")
+    assert [n for n in range(64) if found >> n & 1] == [2, 11, 13, 41]  # line 11 is another one now
+
+
 def mutate(root: Path, *more: str) -> tuple[int, str]:
     """Run the tool on all mutants of a tree; its exit status and what it prints."""
     pytest.importorskip("coverage", reason="coverage, to measure which tests execute a line")

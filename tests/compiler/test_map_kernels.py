@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -28,6 +29,7 @@ from firebrick.scalar.expr import (
     load,
     maximum,
     minimum,
+    position,
     rarely,
     select,
 )  # fmt: skip
@@ -359,3 +361,16 @@ def test_choices_by_comparisons_of_choices_are_no_minima_and_maxima_of_their_own
                     if not np.array_equal(got, want, equal_nan=True):  # of two zeros a maximum may be either
                         wrong.append((n, compared, bound, (first is m, second is m)))
     assert not wrong
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (4, 1, 6)])
+def test_a_processor_without_vectors_computes_elements_one_by_one(shape: tuple[int, ...]) -> None:
+    target = replace(Target.host(128), width_bits=64)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=shape), rng.normal(size=shape[-1:])
+    out = np.full(shape, np.nan)
+    strides = tuple(s // 8 for s in np.zeros(shape).strides)
+    e = load(0, "float64") * 2.0 + load(1, "float64") * cast(position(strides), "float64")
+    kernel = map_kernel("kernel", shape, [view(x, shape), view(y, shape)], [(e, view(out))], target)
+    run_kernel(kernel, [x, y, out], target)
+    np.testing.assert_array_equal(out, x * 2 + y * np.arange(x.size).reshape(shape))

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import firebrick as fb
 from firebrick.compiler import Executable
+from firebrick.compiler.program.expression import ROWS, Kernel
+from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.views import strided
@@ -112,6 +114,25 @@ def test_an_update_takes_over_the_donated_input_after_everything_else() -> None:
     updated, _ = program([state, np.full((8, 4), 2, np.float32)])
     assert np.shares_memory(updated, state)
     assert (state == -3).all()
+
+
+def test_an_elementwise_node_that_frees_as_much_as_it_takes_waits_for_the_update() -> None:
+    square = Aval((8, 8), fb.float32)
+    w = Writer(square, square)
+    gradient = w.exp(w.matmul(1, 1))
+    new, loss = w.subtract(0, gradient), w.sum(w.tanh(1), axes=(0, 1), keepdims=False)
+    program = w.compile(new, loss, donate=(0,))
+    assert [program.graph.nodes[k].op.name for k in program.plan.order] == ["matmul", "tanh", "sum", "exp", "subtract"]
+    assert program.plan.donated == square.nbytes
+    assert str(program.plan).splitlines()[1:3] == [
+        "reuse: 2 results, 512 B, over dead values; 256 B of donated inputs", "donated inputs overwritten: %0",
+    ]  # fmt: skip
+
+
+def test_a_plan_of_no_results_counts_nothing() -> None:
+    memory, reuse = str(Plan([])).splitlines()
+    assert memory == "memory: at most 0 B without inputs and constants"
+    assert reuse == "reuse: 0 results, 0 B, over dead values; 0 B of donated inputs"
 
 
 def test_without_donation_nothing_is_overwritten() -> None:
@@ -256,3 +277,23 @@ def test_which_reshapes_are_views_is_what_numpy_finds(shape: list[int], random: 
     assert (strides is not None) == np.shares_memory(x.reshape(goal), x)
     if strides is not None:
         np.testing.assert_array_equal(np.lib.stride_tricks.as_strided(x, goal, strides), x.reshape(goal))
+
+
+@pytest.mark.parametrize(("forms", "over"), [
+    ({"into": "f({0}, {1}, out={out})"}, {"x": "x", "y": "y", "both": "x"}),
+    ({"first": "{0}.subtract_({1})"}, {"x": "x", "y": None, "both": "x"}),
+    ({}, {"x": None, "y": None, "both": None}),
+])  # fmt: skip
+def test_a_kernel_that_writes_over_its_first_operand_alone_never_writes_over_another(
+    forms: dict[str, str], over: dict[str, str | None]
+) -> None:
+    for dead in ("x", "y", "both"):
+        w = Writer(MATRIX)
+        x, y = w.exp(0), w.tanh(0)
+        z = w.subtract(x, y)
+        out = z if dead == "both" else w.multiply(z, y if dead == "x" else x)
+        w.graph.outputs = (out,)
+        plain, tested = Kernel("f({0})", layout=ROWS), Kernel("f({0}, {1})", layout=ROWS, **forms)
+        kernels = [tested if n.first == z else plain for n in w.graph.nodes]
+        wanted = {"x": x, "y": y, None: None}[over[dead]]
+        assert plan_memory(w.graph, kernels).into.get(2) == wanted, dead

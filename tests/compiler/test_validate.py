@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from forced import kernels_of_any_size
 import firebrick as fb
 from firebrick.backends.decorators import VerificationError
 from firebrick.compiler.fusion import groups as fusing
+from firebrick.compiler.fusion.convolved import _injective
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.validate import doubt
@@ -26,8 +28,8 @@ from firebrick.compiler.targets.llvm import lower
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
-from firebrick.core.views import View, row_major, strided
-from firebrick.ir import Graph
+from firebrick.core.views import Digit, View, row_major, strided
+from firebrick.ir import CONSTANT, Graph
 from firebrick.ops import OPS
 from firebrick.scalar.expr import load, walk
 
@@ -260,6 +262,44 @@ def test_a_convolution_is_proved_and_another_one_is_not(name: str) -> None:
 def test_a_wrong_convolution_is_refused(name: str, wrong: str) -> None:
     body = convolution(name)
     assert doubt(body, WRONG_CONVOLUTIONS[wrong](contract_of(body))) != ""
+
+
+def test_digits_that_reach_an_address_twice_are_not_distinct() -> None:
+    """Each pair and triple of digits of small sizes and strides, against all of its addresses."""
+    choices = [Digit(n, s) for n in (1, 2, 3, 4) for s in (-3, -2, -1, 0, 1, 2, 3, 4, 6, 8)]
+    distinct = 0
+    for some in [*product(choices, repeat=2), *product(choices[::3], repeat=3)]:
+        addresses = [
+            sum(i * d.stride for i, d in zip(index, some, strict=True)) for index in np.ndindex(*(d.size for d in some))
+        ]
+        if _injective(some):
+            distinct += 1
+            assert len(set(addresses)) == len(addresses), some
+    assert distinct > 400
+    assert _injective((Digit(3, 12), Digit(4, 3), Digit(3, 1)))
+
+
+def unknown() -> dict[str, tuple[Graph, Graph]]:
+    """Groups without a proof, by the reason, and the groups whose specifications they are held against."""
+    x, at = Aval((N, N), F), Aval((2, N), fb.int64)
+    exp = body_of(x, build=lambda g: (add(g, "exp", 0),))
+    several = body_of(x, at, Aval((2, N), F), build=lambda g: (add(g, "scatter_add", 0, 1, 2, axis=0),))
+    return {
+        "sort has no index map": (body_of(x, build=lambda g: g.add(OPS["sort"], 0, axis=1, descending=False)[:1]), exp),
+        "a constant of several elements": (
+            body_of(x, build=lambda g: (add(g, "add", 0, g.add(CONSTANT, value=np.ones(N, np.float32))[0]),)), exp
+        ),
+        "scatter_add with several updates of one row": (several, exp),
+    }  # fmt: skip
+
+
+REASONS = "sort has no index map", "a constant of several elements", "scatter_add with several updates of one row"
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_the_checker_does_not_know_is_not_proved(reason: str) -> None:
+    body, other = unknown()[reason]
+    assert reason in doubt(body, spec_of(other))
 
 
 # in the engine

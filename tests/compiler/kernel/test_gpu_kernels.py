@@ -170,6 +170,14 @@ def test_too_much_shared_memory_is_refused_with_its_size() -> None:
     with pytest.raises(KernelCompileError, match="at most 49152 bytes on sm_80") as e:
         gpu_module([f], NVIDIA["sm_80"])
     assert "56000 bytes: s: shared float64[7000]" in str(e.value)
+    most = 49152 // 8
+    for size in (most, most + 1):
+        f = Function("k", (), (), "i", (Store("s", LANE, cast(LANE, "float64")),), (), 64, (SharedArray("s", "float64", size),))
+        if size == most:
+            assert gpu_module([f], NVIDIA["sm_80"])
+        else:
+            with pytest.raises(KernelCompileError, match="at most 49152 bytes"):
+                gpu_module([f], NVIDIA["sm_80"])
 
 
 def test_neighbours_at_an_aligned_address_are_one_access() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 from lowered_bodies import body_of
 
 from firebrick.compiler.fusion.facts import KINDS
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.kinds import KernelSpec, spec_of
+from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.text import from_json, printed, to_json
 from firebrick.compiler.targets.llvm import lower
 from firebrick.core.errors import OperandError
@@ -74,3 +78,11 @@ Contract
     v1 = load[1]: float32
     v2 = add v0, v1: float32"""
     )
+
+
+def test_the_text_of_a_kind_without_expressions_has_each_of_its_fields() -> None:
+    kinds = {type(s): s for s in specs() if not isinstance(s, Nest | Contract | Copy)}
+    assert len(kinds) == 6
+    for spec in kinds.values():
+        lines = printed(spec).split("\n")
+        assert lines == [type(spec).__name__, *(f"  {f.name}: {getattr(spec, f.name)}" for f in fields(spec))]

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from firebrick.compiler.kernel.language.calls import InlinedExpression
 from firebrick.compiler.templates import digit_counts, digit_scatter, scan, segmented_scatter, window
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, int32
+from firebrick.scalar.expr import load
 
 Array = np.ndarray[Any, Any]
 
@@ -28,11 +30,11 @@ def by_digits(keys: Array, **constants: int) -> tuple[Array, Array]:
     return keys, values
 
 
-@pytest.mark.parametrize("n", [1, 96, 300, 1009])
-def test_keys_are_sorted_by_digits_and_equal_ones_stay_in_order(n: int) -> None:
+@pytest.mark.parametrize(("n", "group_size"), [(1, 32), (96, 32), (300, 32), (1009, 64), (1009, 160), (1600, 256)])
+def test_keys_are_sorted_by_digits_and_equal_ones_stay_in_order(n: int, group_size: int) -> None:
     keys = np.random.default_rng(n).integers(0, 1 << 32, n, dtype=np.uint32)
     keys[::3] = keys[0]
-    found, places = by_digits(keys, group_size=64 if n > 1000 else 32, each=3)
+    found, places = by_digits(keys, group_size=group_size, each=3)
     assert np.array_equal(found, np.sort(keys))
     assert np.array_equal(places, np.argsort(keys, kind="stable"))
 
@@ -60,4 +62,14 @@ def test_windows_are_those_of_torch(kernel: tuple[int, int], stride: tuple[int, 
     constants |= {"kernel_h": kernel[0], "kernel_w": kernel[1], "stride_h": stride[0], "stride_w": stride[1]}
     (found,) = window(larger, -np.inf).program({"x": "float32"}, **constants).interpreted([x], {}, checked=True)
     want = torch.nn.functional.max_pool2d(torch.tensor(x), kernel, stride, padding).numpy()
+    assert np.array_equal(found.reshape(want.shape), want)
+
+
+def test_elements_of_a_window_are_combined_in_their_order() -> None:
+    x = np.arange(3 * 5 * 6, dtype=np.float32).reshape(3, 5, 6)
+    constants = {"dilation_h": 1, "dilation_w": 1, "padding_h": 0, "padding_w": 0, "group_size": 32, "of": float32}
+    constants |= {"kernel_h": 2, "kernel_w": 3, "stride_h": 1, "stride_w": 1}
+    minus = InlinedExpression("minus", load(0, "float32") - load(1, "float32"))
+    (found,) = window(minus, 100.0).program({"x": "float32"}, **constants).interpreted([x], {}, checked=True)
+    want = 100 - sum(x[:, i : i + 4, j : j + 4] for i in range(2) for j in range(3))
     assert np.array_equal(found.reshape(want.shape), want)

@@ -1,11 +1,14 @@
 """Which tests execute a line: measured with coverage.py, one test file at a time, and kept.
 
-What a test file was found to execute stays valid until it or one of the sources that it executed changes. Processes that a
-test starts are measured too, under the test's name; lines that only those execute are known as such.
+What a test file was found to execute stays valid until it or one of the sources that it executed changes. A run that measures
+nothing (`--no-collect`) uses older shards as well: the sources that they were measured with are kept, and their lines are
+followed through the changes. Processes that a test starts are measured too, under the test's name; lines that only those
+execute are known as such.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -16,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -30,7 +34,8 @@ _TEST = "MUTATION_TEST"  # the test that runs, for the processes that it starts
 
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 ENOUGH = 4.0  # seconds of processor time after which no more parameters of a test function are measured
-ENOUGH_OF_OPS = 150.0  # the same for conformance, where each parameter is other ops
+ENOUGH_OF_OPS = 150.0  # the same for conformance, and for other tests of which each parameter is other ops
+_OF_OPS = re.compile(r"^tests/conformance/|_every_(op|sample)")
 LONGEST = 900.0  # seconds that the tests of one file may take while they are measured
 
 
@@ -105,7 +110,7 @@ class Trace:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         function = item.nodeid.partition("[")[0]
-        if self.spent[function] > (ENOUGH_OF_OPS if function.startswith("tests/conformance/") else ENOUGH):
+        if self.spent[function] > (ENOUGH_OF_OPS if _OF_OPS.search(function) else ENOUGH):
             return True
         self.tests.append(item.nodeid)
         os.environ[_TEST] = item.nodeid
@@ -196,7 +201,7 @@ def key_of(root: Path, file: str, arguments: list[str]) -> str:
 
 
 def load(state: Path, root: Path, file: str, key: str | None = None) -> Shard | None:
-    """The shard of a test file if it is known and still true."""
+    """The shard of a test file if it is known and still true; without a key also one of older sources, its lines followed."""
     try:
         shard = Shard(**json.loads(path_of(state, file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -205,9 +210,34 @@ def load(state: Path, root: Path, file: str, key: str | None = None) -> Shard | 
         return None
     for name, known in shard.sources.items():
         path = root / PACKAGE / name
-        if not path.exists() or digest(path) != known:
+        if path.exists() and digest(path) == known:
+            continue
+        old = _measured_source(state, name, known)
+        if key is not None or not path.exists() or not old.exists():
             return None
+        for lines in (shard.lines, shard.elsewhere):
+            lines[name] = [(followed(bits, old, path), tests) for bits, tests in lines.get(name, ())]
     return shard
+
+
+def _measured_source(state: Path, name: str, digits: str) -> Path:
+    """Where a source is kept as it was when it was measured."""
+    return state / "measured" / digits / Path(name).name
+
+
+@cache
+def followed(bits: str, old: Path, new: Path) -> str:
+    """Lines of a file, as in `Shard`, in a later version of it; those that changed are lost."""
+    was, found = int.from_bytes(bytes.fromhex(bits), "little"), 0
+    for one, other, size in _matching(old, new):
+        found |= (was >> (one + 1) & ((1 << size) - 1)) << (other + 1)
+    return found.to_bytes((found.bit_length() + 7) // 8, "little").hex()
+
+
+@cache
+def _matching(old: Path, new: Path) -> list[tuple[int, int, int]]:
+    texts = [p.read_text(encoding="utf-8").splitlines() for p in (old, new)]
+    return [tuple(m) for m in difflib.SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()]
 
 
 def collect(overlay: Path, state: Path, files: list[str], arguments: list[str], jobs: int = 1) -> Iterator[tuple[Shard, float]]:
@@ -252,6 +282,11 @@ def _kept(overlay: Path, state: Path, folder: Path, file: str, key: str, child: 
     if child.poll() not in (0, 1, 5) or not (folder / "tests.json").exists():  # passed, failed, or no tests of this kind
         raise RuntimeError(f"{file} could not be measured ({child.poll()}):\n{(folder / 'log').read_text()[-3000:]}")
     shard = harvest(overlay, folder, file, key)
+    for name, digits in shard.sources.items():
+        source = _measured_source(state, name, digits)
+        if not source.exists():
+            source.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(overlay / PACKAGE / name, source)
     goal = path_of(state, file)
     goal.parent.mkdir(parents=True, exist_ok=True)
     partial = goal.with_suffix(".writing")

@@ -14,6 +14,7 @@ from mutation.collecting import Shard
 from mutation.points import Mutant
 
 SIGNATURES = "tests/test_defaults.py::"  # looks at what is public, and executes nothing of it
+TRANSLATED = {"compiler/templates/": "tests/compiler/templates/"}  # text of kernels, which Python does not execute → its tests
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,21 @@ class Map:
         if mutant.imported:
             found = self._using(mutant) | self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1))  # lambdas
             found |= {t: False for t, name in enumerate(self.names) if name.startswith(SIGNATURES)}
+            read = self._reading(mutant)
+            found |= dict.fromkeys(read, False)
         else:
+            read = set()
             found = self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1)) or self._around(mutant)
+            for folder, tests in TRANSLATED.items():
+                if mutant.path.startswith(folder) and not self.executed(mutant):
+                    found |= {t: False for t, name in enumerate(self.names) if name.startswith(tests)}
         here: dict[int, int] = defaultdict(int)  # lines of the mutant's file that a test executes
         for bits, tests, _ in self.lines.get(mutant.path, ()):
             size = int.from_bytes(bits, "little").bit_count()
             for t in tests:
                 here[t] += size
         cost = {t: (self.seconds[t] + 0.02) * self.sizes[t] / max(here[t], 1) for t in found if self.names[t] not in self.never}
-        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES)}
+        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES) or t in read}
         ranked, alike = [], defaultdict(int)
         for t in sorted(cost, key=lambda t: (cost[t], self.names[t])):
             function = self.names[t].partition("[")[0]
@@ -117,6 +124,18 @@ class Map:
             if found := self.executing(mutant.path, lines):
                 return found
         return {}
+
+    def _reading(self, mutant: Mutant) -> set[int]:
+        """Tests that read what a line of a module defines: a table that a test compares executes no line of the package."""
+        names, module = _bound(_innermost(parsed(self.package / mutant.path), mutant.line)), Path(mutant.path).stem
+        readers = {
+            (file, f.name)
+            for file in {name.partition("::")[0] for name in self.names}
+            if names and _mentions(self.package.parents[1] / file, frozenset({module}))
+            for f in _functions(parsed(self.package.parents[1] / file))
+            if _uses(f, names)
+        }
+        return {t for t, name in enumerate(self.names) if (name.partition("::")[0], _function(name)) in readers}
 
     def _using(self, mutant: Mutant) -> dict[int, bool]:
         """Tests that use what a line that runs at import makes: a function's default, or a name of the module or class."""
@@ -142,9 +161,15 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+def _function(test: str) -> str:
+    return test.partition("[")[0].rpartition("::")[2]
+
+
 @cache
 def _mentions(file: Path, names: frozenset[str]) -> bool:
-    return re.search(rf"\b({'|'.join(map(re.escape, names))})\b", file.read_text(encoding="utf-8")) is not None
+    return (
+        file.exists() and re.search(rf"\b({'|'.join(map(re.escape, names))})\b", file.read_text(encoding="utf-8")) is not None
+    )
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -110,10 +110,12 @@ def judged(row: dict[str, Any], known: dict[tuple[str, str, str], str]) -> str:
 
 
 def table(rows: Iterable[dict[str, Any]], known: dict[tuple[str, str, str], str]) -> str:
-    """A table of outcomes by folder."""
+    """A table of outcomes by folder; two levels of them where they are of one or two folders."""
+    rows = list(rows)
+    depth = 2 if len({row["path"].split("/")[0] for row in rows}) <= 2 else 1
     counts: dict[str, Counter[str]] = {}
     for row in rows:
-        folder = row["path"].split("/")[0] if "/" in row["path"] else "(top)"
+        folder = "/".join(row["path"].split("/")[:-1][:depth]) or "(top)"
         counts.setdefault(folder, Counter())[judged(row, known)] += 1
     total: Counter[str] = Counter()
     lines = [

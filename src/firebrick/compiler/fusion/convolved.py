@@ -12,6 +12,7 @@ from math import prod
 
 from firebrick.compiler.fusion.affine import Affine, affine, variable
 from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.convolution import FORWARD, INPUT, WEIGHT, Convolution
 from firebrick.compiler.spec.parts import Bound, Factor, Part
 from firebrick.core.views import Digit, View
 from firebrick.ir import Node
@@ -32,9 +33,7 @@ def doubt_convolution(n: Node, shapes: Sequence[tuple[int, ...]], spec: Contract
     """
     p, result = n.params, n.avals[0].shape
     size, kernel = p.get("size"), p.get("kernel")
-    y, x, w = (result, *shapes) if size is None and kernel is None else (
-        (shapes[0], result, shapes[1]) if kernel is None else (shapes[1], shapes[0], result)
-    )  # fmt: skip
+    y, x, w = _arrays(n, shapes)
     before = [a for a, _ in p["padding"]]
     stride, dilation, groups = p["stride"], p["dilation"], p["groups"]
     out, channels = w[0] // groups, w[1]
@@ -95,6 +94,29 @@ def doubt_convolution(n: Node, shapes: Sequence[tuple[int, ...]], spec: Contract
     elements = sum(prod(part.domain) for part in spec.parts)
     once = all(_injective([d for axis in part.result.axes for d in axis]) for part in spec.parts)
     return "" if elements == prod(result) and once else f"the parts are not each element of the result of {n.op.name} once"
+
+
+def _arrays(n: Node, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Shapes of a convolution's result, image and weight."""
+    result = n.avals[0].shape
+    if "size" in n.params:
+        return shapes[0], result, shapes[1]
+    return (shapes[1], shapes[0], result) if "kernel" in n.params else (result, shapes[0], shapes[1])
+
+
+def geometry_of(n: Node, shapes: Sequence[tuple[int, ...]]) -> Convolution:
+    """The geometry of a convolution, from the node alone.
+
+    Args:
+        n: The convolution.
+        shapes: Shapes of its operands.
+    """
+    p = n.params
+    direction = INPUT if "size" in p else WEIGHT if "kernel" in p else FORWARD
+    _, image, weight = _arrays(n, shapes)
+    pairs = tuple((before, after) for before, after in p["padding"])
+    dtype = n.avals[0].dtype.name
+    return Convolution(dtype, image, weight, tuple(p["stride"]), pairs, tuple(p["dilation"]), p["groups"], direction)
 
 
 def _fits(part: Part) -> bool:

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
+from firebrick.compiler.fusion.addressing import address_of, covers, linear_address
 from firebrick.compiler.fusion.affine import Affine, affine, unknown, value, variable
 from firebrick.compiler.fusion.alone import doubt_single
-from firebrick.compiler.fusion.convolved import doubt_convolution
+from firebrick.compiler.fusion.convolved import doubt_convolution, geometry_of
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.contract import Contract, contraction_of
 from firebrick.compiler.spec.elements import element, is_elementwise, is_reduction, reduced_axes
 from firebrick.compiler.spec.kinds import KernelSpec
-from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor
 from firebrick.core.aval import Aval
 from firebrick.core.op import Element
-from firebrick.core.views import Digits, View
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import aligned, flat, unflattened
 from firebrick.scalar.complex_numbers import Parts, by_parts, paired
@@ -44,6 +44,7 @@ from firebrick.scalar.expr import (
     load,
     node,
     select,
+    walk,
     whole_number,
 )
 from firebrick.scalar.storage import STORAGE, computed
@@ -67,6 +68,8 @@ def doubt(body: Graph, spec: KernelSpec) -> str:
     """
     if not all(body.avals[v].size for v in body.outputs):
         return ""  # nothing is computed
+    if wrong := _other_arrays(body, spec):
+        return wrong
     names = _Names()
     nodes = _Nodes(body, names)
     try:
@@ -74,9 +77,23 @@ def doubt(body: Graph, spec: KernelSpec) -> str:
             return _nest(body, spec, nodes, names)
         if isinstance(spec, Contract):
             return _product(body, spec, nodes, names)
-        return doubt_single(body, spec, _at)
+        return doubt_single(body, spec, address_of)
     except _Unknown as e:
         return str(e)
+
+
+def _other_arrays(body: Graph, spec: KernelSpec) -> str:
+    """Whether a specification has other inputs or results than the group, as a text; empty if not."""
+    if not isinstance(spec, Nest | Contract):
+        return ""
+    if len(spec.results) != len(body.outputs):
+        return f"there are {len(spec.results)} results of {len(body.outputs)}"
+    factors = [f for p in spec.parts for f in (p.left, p.right)] if isinstance(spec, Contract) else []
+    reads: list[Operand | Factor] = [*spec.operands, *factors]
+    missing = [x.source for x in reads if not 0 <= x.source < len(body.inputs)]
+    loads = {int(e.value or 0) for e in walk(r.expression for r in spec.results) if e.op in ("load", "gather")}
+    beyond = [k for k in loads if k >= len(spec.operands) + isinstance(spec, Contract)]
+    return f"there is no input {missing[0]}" if missing else f"there is no operand {beyond[0]}" if beyond else ""
 
 
 class _Names:
@@ -183,9 +200,14 @@ def _bound(depth: int, number: int, size: int) -> Affine | int:
     return variable(("bound", depth, number), size)
 
 
-def _bounded(e: Expr, size: int, line: str) -> Expr:
-    """An index into ``size`` places, counted from the front, and the line that its fault names."""
-    return node("bounded", "int64", (e,), f"{size}:{line}")
+def _bounded(e: Expr, size: int, op: str, line: str) -> Expr:
+    """An index into ``size`` places, counted from the front, and the operation and the line that its fault reports."""
+    return node("bounded", "int64", (e,), f"{size}:{op}:{line}")
+
+
+def _checked(n: Node, e: Expr, size: int) -> Expr:
+    """An index that a node checks."""
+    return _bounded(e, size, n.op.known_as or n.op.name, n.line or "")
 
 
 # the nodes' side
@@ -277,7 +299,7 @@ class _Nodes:
     def inside(self, n: Node, v: int, where: Index, depth: int, size: int) -> Expr:
         """An element of an index tensor, counted from the front."""
         at = self.element(v, aligned(where, self.avals[v].shape), depth)
-        return _bounded(whole_number(at), size, n.line or "")
+        return _checked(n, whole_number(at), size)
 
     def _number(self, n: Node) -> Expr:
         given = n.params["value"]
@@ -352,7 +374,7 @@ def _ravelled(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     def make(xs: list[Expr]) -> Expr:
         out = const(n.params["offset"], "int64")
         for x, size, stride in zip(xs, n.params["sizes"], n.params["strides"], strict=True):
-            out = out + _bounded(whole_number(x), size, n.line or "") * stride
+            out = out + _checked(n, whole_number(x), size) * stride
         return out
 
     return _Derivation(needs, make)
@@ -368,7 +390,7 @@ def _updated(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     put = partial(_of(n), **{k: v for k, v in n.params.items() if k != "axis"})
 
     def make(xs: list[Expr]) -> Expr:
-        size, here, there = x.shape[axis], _bounded(whole_number(xs[1]), x.shape[axis], n.line or ""), place
+        size, here, there = x.shape[axis], _checked(n, whole_number(xs[1]), x.shape[axis]), place
         if size < 1 << 31 and BITS[COMPLEX.get(xs[0].dtype, xs[0].dtype)] <= 32:
             here, there = cast(here, "int32"), cast(there, "int32")
         return by_parts(lambda old, new: select(eq(there, here), put(old, new), old), xs[0], xs[2])
@@ -410,36 +432,12 @@ element."""
 # the description's side
 
 
-def _address(offset: int, strides: Sequence[int], index: Sequence[Affine | int]) -> Affine:
-    address = affine(offset)
-    for s, i in zip(strides, index, strict=True):
-        if s:
-            address = address + affine(i) * s
-    return address
-
-
-def _at(view: View, index: Sequence[Affine | int]) -> Affine:
-    """The address of a view's element."""
-    address = affine(view.offset)
-    for axis, i in zip(view.axes, index, strict=True):
-        address = address + _parts(i, axis)
-    return address
-
-
-def _parts(index: Affine | int, axes: Digits) -> Affine:
-    """What digits of an index, the last fastest, add to an address."""
-    address, rest = affine(0), affine(index)
-    for number, (size, stride) in enumerate(reversed(axes)):
-        here = rest % size if number < len(axes) - 1 else rest
-        if stride:
-            address = address + here * stride
-        rest = rest // size
-    return address
-
-
 def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
     position: Index = tuple(variable(("axis", a), size) for a, size in enumerate(d.domain))
     memo: dict[int, dict[Expr, Expr]] = {}
+    kind = Map if not d.reduced else Row if d.reduced == (len(d.domain) - 1,) else Fold
+    if type(d) is not kind:  # targets have a generator for each kind
+        return f"a {type(d).__name__} over {d.domain}, reduced along {d.reduced}, is a {kind.__name__}"
     arrays: list[Operand | Result] = [*d.operands, *d.results]
     for x in arrays:
         if x.view.shape != d.domain:
@@ -465,18 +463,19 @@ def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
                 r = d.operands[int(e.value or 0)]
                 if e.dtype != computed(r.dtype):
                     raise _Unknown(f"an element of {r.dtype} is read as {e.dtype}")
-                address = _at(r.view, here(level))
+                address = address_of(r.view, here(level))
                 return names.element(r.source, r.dtype, address + names.number(args[0]) if args else address)
             if e.op == "index":
                 given = str(e.value)
                 if isinstance(e.value, str):
-                    return names.position(_address(0, [int(s) for s in given.split(",") if s], here(level)))
+                    return names.position(linear_address(0, [int(s) for s in given.split(",") if s], here(level)))
                 return names.position(here(level)[int(given)])
             if e.op == "bounded":
                 size, check = (int(x) for x in str(e.value).split(":"))
                 site = d.sites[check] if check < len(d.sites) else None
-                known = site is not None and site.size == size
-                return _bounded(args[0], size, site.line) if site and known else node("bounded", "int64", args, e.value)
+                if site is None or site.size != size:
+                    return node("bounded", "int64", args, e.value)
+                return _bounded(args[0], size, site.op, site.line)
             return None
 
         return _substituted(root, leaf, depth, _sizes(d.domain, d.reduced), names, memo)
@@ -487,7 +486,7 @@ def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
         if w.dtype != aval.dtype.name:
             return f"{where} is written as {w.dtype}"
         reduced = w.summed or d.reduced
-        if not _covers(w.view, d.domain, reduced, aval.shape):
+        if not covers(w.view, d.domain, reduced, aval.shape):
             return f"{where} is not written once at every position of {d.domain} by {w.view}"
         if w.summed:
             inner: Index = tuple(
@@ -497,27 +496,9 @@ def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
             got = node("reduce", w.expression.dtype, (expression(w.expression, inner, 1),), f"sum of {sizes}")
         else:
             got = expression(w.expression, position, 0, memo)
-        if got is not nodes.element(v, unflattened(_at(w.view, position), aval.shape)):
+        if got is not nodes.element(v, unflattened(address_of(w.view, position), aval.shape)):
             return f"{where} is not proved to be {_made(body, v)}"
     return ""
-
-
-def _covers(view: View, domain: Sequence[int], reduced: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a result is written once at each of its elements, axes that are reduced put aside."""
-    if view.offset or any(not any(s for _, s in axis) and size > 1 and a not in reduced
-                          for a, (axis, size) in enumerate(zip(view.axes, domain, strict=True))):  # fmt: skip
-        return False
-    return _once([d for axis in view.axes for d in axis if d.size > 1 and d.stride], prod(shape))
-
-
-def _once(axes: Sequence[tuple[int, int]], count: int) -> bool:
-    """Whether steps along axes reach each of ``count`` elements in a row once."""
-    step = 1
-    for size, stride in sorted(axes, key=lambda axis: axis[1]):
-        if stride != step:
-            return False
-        step *= size
-    return step == count
 
 
 def _made(body: Graph, v: int) -> str:
@@ -527,28 +508,33 @@ def _made(body: Graph, v: int) -> str:
 
 def _product(body: Graph, d: Contract, nodes: _Nodes, names: _Names) -> str:
     n = contraction_of(body)
+    if not d.parts or (len(d.parts) > 1 and n.op.facts is None):
+        return f"{n.op.name} has {len(d.parts)} parts"
     for part in d.parts:
         for factor in (part.left, part.right):
             given = body.inputs[factor.source].dtype.name
             if not factor.dtype == d.dtype == given:
                 return f"input {factor.source} is {given}, and is read as {factor.dtype} for {d.dtype}"
     # targets may compute a convolution from its geometry in place of its parts, which are what is proved
-    g = d.convolution
-    if (g is not None) != (n.op.facts is not None) or (g is not None and (g.dtype, g.parts(*n.inputs)) != (d.dtype, d.parts)):
+    shapes = [nodes.avals[v].shape for v in n.inputs]
+    if d.convolution != (geometry_of(n, shapes) if n.op.facts is not None else None):
+        return f"the geometry is not that of {n.op.name}"
+    if d.convolution is not None and d.convolution.parts(*n.inputs) != d.parts:
         return f"the geometry of {n.op.name} is not that of its parts"
     if n.op.facts is not None:
-        found = doubt_convolution(n, [nodes.avals[v].shape for v in n.inputs], d, _at)
+        found = doubt_convolution(n, shapes, d, address_of)
         if found or any((part.right.source, part.left.source) != n.inputs for part in d.parts):
             return found or f"{n.op.name} reads its operands in another order"
     if len(d.parts) > 1:
-        plain = [(r.expression, r.dtype) for r in d.results] == [(load(0, computed(d.dtype)), n.avals[0].dtype.name)]
+        result = Result(load(0, computed(d.dtype)), n.avals[0].dtype.name, d.parts[0].result)
+        plain = d.results == (result,)
         return "" if plain and not d.operands else f"the result of several parts is {n.op.name} itself"
     (part,) = d.parts
     batch: Index = tuple(variable(("batch", i), size) for i, size in enumerate(part.batch))
     row, column, k = variable("row", part.m), variable("column", part.n), variable("k", part.k)
     position = *batch, row, column
     shape = n.avals[0].shape
-    if prod(part.domain) != prod(shape):
+    if part.result.shape != part.domain or prod(part.domain) != prod(shape):
         return f"{part.domain} is not the {shape} of {n.op.name}"
 
     def read(x: Operand | Factor, index: Index) -> Expr:
@@ -558,9 +544,9 @@ def _product(body: Graph, d: Contract, nodes: _Nodes, names: _Names) -> str:
         wanted = [(i.terms and i.range[1] + 1) or 1 for i in map(affine, index)]
         if any(a not in (1, b) for a, b in zip(x.view.shape, wanted, strict=True)):
             raise _Unknown(f"an array of {x.view.shape} for an index of {wanted}")
-        return names.element(x.source, x.dtype, _at(x.view, index))
+        return names.element(x.source, x.dtype, address_of(x.view, index))
 
-    own = unflattened(_at(part.result, position), shape)
+    own = unflattened(address_of(part.result, position), shape)
     if n.op.index_map is not None:
         x, y = n.inputs
         operands = n.op.index_map(Element(own, lambda axis: k), [nodes.avals[v].shape for v in n.inputs], **n.params)
@@ -581,9 +567,9 @@ def _product(body: Graph, d: Contract, nodes: _Nodes, names: _Names) -> str:
     for number, (r, v) in enumerate(zip(d.results, body.outputs, strict=True)):
         aval = body.avals[v]
         where = f"result {number} ({aval})"
-        if r.dtype != aval.dtype.name or not _covers(r.view, part.domain, (), aval.shape):
+        if r.dtype != aval.dtype.name or r.view.shape != part.domain or not covers(r.view, part.domain, (), aval.shape):
             return f"{where} is not written once at every position"
-        index = unflattened(_at(r.view, position), aval.shape)
+        index = unflattened(address_of(r.view, position), aval.shape)
         if _substituted(r.expression, leaf, 0, (), names, memo) is not nodes.element(v, index):
             return f"{where} is not proved to be {_made(body, v)}"
     return ""

@@ -41,7 +41,7 @@ def array_of(form: LinearForm, shape: tuple[int, ...]) -> Array:
     return out if any(form[1:]) else out.reshape(())
 
 
-def added(a: LinearForm, b: LinearForm, times: int = 1) -> LinearForm:
+def added(a: LinearForm, b: LinearForm, times: int) -> LinearForm:
     """a + times · b."""
     return tuple([x + times * y for x, y in zip(a, b, strict=True)])
 

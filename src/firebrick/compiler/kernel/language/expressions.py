@@ -418,8 +418,7 @@ class Expressions(StatementWriter, ABC):
                 if fits is None:
                     fits = self.let((e >= 0) & (e < n), "inside")
                     checks.append(Check(fits, self.site(of.name, axis, str(n.value)), e, line=self.line))
-                    if e.op == "const" or e.value in self.facts.fixed:
-                        self.facts.checked[e, n] = fits
+                    self.facts.checked[e, n] = fits  # `let` gives a name that is never assigned again
                 inside = fits if inside is None else inside & fits
             settled.append(e)
         for e, n in zip(settled, of.sizes, strict=True):

@@ -64,10 +64,6 @@ def _occurrences(body: Sequence[ast.stmt], around: Path) -> Iterator[tuple[str, 
                 yield from _names(value, path)
                 for t in targets:
                     yield from _names(t, path)
-            case ast.AnnAssign(target=target, value=v):
-                if v is not None:
-                    yield from _names(v, path)
-                yield from _names(target, path)
             case ast.AugAssign(target=target, value=value):
                 yield from _names(value, path)
                 if isinstance(target, ast.Name):

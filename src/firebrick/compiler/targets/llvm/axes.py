@@ -70,7 +70,13 @@ def reduction_stages(
             reductions are not nested, and no result with a value for each element depends on one.
         target: Processor to generate for.
         kind: Prefix of the kernels' names.
+
+    Raises:
+        TypeError: An expression depends on indices, or reads elements by index: they are those of the domain, and the kernels
+            have fewer axes, in another order.
     """
+    if any(e.op in ("index", "gather", "bounded") for e in walk(e for e, _ in results)):
+        raise TypeError("reductions along these axes read elements at their own positions only")
     kept = [a for a in range(len(shape)) if a not in axes and shape[a] != 1]
     folded = [a for a in axes if shape[a] != 1]
 

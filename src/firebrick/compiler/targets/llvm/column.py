@@ -15,12 +15,11 @@ from functools import partial
 from math import prod
 
 from firebrick.compiler.targets.llvm import reduction
-from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat
+from firebrick.compiler.targets.llvm.emit import Code, Emitter
 from firebrick.compiler.targets.llvm.memory import (
     BufferView,
     Strip,
     item_bytes,
-    positions,
     read,
     read_uniform,
     stored_type,
@@ -103,8 +102,7 @@ def nested_column_kernels(
     per_column = [(e, v) for e, v in results if not _varies(v, len(outer), rows)]
     reduces = [e for e in walk(e for e, _ in per_column) if e.op == "reduce"]
     inner = walk([*(a for e in reduces for a in e.args), *(e for e, _ in per_element)])
-    placed = () if len(rows) == 1 and not outer else ("index",)
-    if any(e.op in ("reduce", "gather", "bounded", *placed) for e in inner):
+    if any(e.op in ("reduce", "gather", "bounded", "index") for e in inner):
         raise TypeError("reductions along columns are of elements at their own positions: give the inner ones as operands")
     count = prod(outer)
     blocks = max(1, min(-(-BLOCKS // max(1, count)), prod(rows) // ROWS))
@@ -186,7 +184,7 @@ class _ColumnGenerator:
         ]  # fmt: skip
         nodes = walk(e for e, _ in results)
         self.reduces = [e for e in nodes if e.op == "reduce"]
-        self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
+        self.lanes = lanes_for(code.target, nodes, [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= columns:
             self.lanes //= 2
         self.bases = self.pointers = buffer_pointers(code, len(self.views))
@@ -309,9 +307,8 @@ class _ColumnGenerator:
 
         def body(at: str, mask: str) -> None:
             values = []
-            for row, row_strips in zip(rows, strips, strict=True):
-                leaf = partial(self._leaf, row=row, strips=row_strips, start=start, at=at, mask=mask)
-                emitter = Emitter(code, lanes, leaf)
+            for row_strips in strips:
+                emitter = Emitter(code, lanes, partial(self._leaf, strips=row_strips, at=at, mask=mask))
                 values.append(emitter.all(e.args[0] for e in self.reduces))
                 for (_, i), value in zip(self.per_element, emitter.all(per_element), strict=True):
                     write(code, row_strips[i], at, value, lanes, mask)
@@ -323,15 +320,10 @@ class _ColumnGenerator:
 
         self._columns(size, body)
 
-    def _leaf(self, e: Expr, row: str, strips: dict[int, Strip], start: str, at: str, mask: str) -> str:
-        code, lanes = self.code, self.lanes
+    def _leaf(self, e: Expr, strips: dict[int, Strip], at: str, mask: str) -> str:
         if e.op == "load":
-            return read(code, strips[int(e.value or 0)], at, lanes, mask)
-        if e.op != "index":
-            raise TypeError(f"no {e.op} below a reduction along columns")
-        if e.value == 0:
-            return splat(code, "i64", row, lanes)
-        return positions(code, code.put(f"add i64 {start}, {at}"), 1, lanes)
+            return read(self.code, strips[int(e.value or 0)], at, self.lanes, mask)
+        raise TypeError(f"no {e.op} below a reduction along columns")
 
     def _finish(self, block: str, start: str, size: str) -> None:
         """The results of a block of columns."""
@@ -353,7 +345,7 @@ class _ColumnGenerator:
                     return reduction.settle(code, e.dtype, total, error, lanes)
                 if e.op == "reduce":
                     return read(code, self.accumulators[self.reduces.index(e)], at, lanes)
-                return self._leaf(e, "0", strips, start, at, mask)
+                return self._leaf(e, strips, at, mask)
 
             values = Emitter(code, lanes, leaf).all(after)
             for strip, value in zip(out, values, strict=True):

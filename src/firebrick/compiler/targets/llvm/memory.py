@@ -73,8 +73,8 @@ class Strip:
 
 def address(code: Code, strip: Strip, at: str) -> str:
     """The address of the element at position ``at`` (i64)."""
-    if strip.stride not in (0, 1):
-        at = code.put(f"mul i64 {at}, {strip.stride}")
+    if strip.stride != 1:
+        at = code.put(f"mul i64 {at}, {strip.stride}") if strip.stride else "0"
     return code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {at}")
 
 

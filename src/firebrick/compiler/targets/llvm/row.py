@@ -77,7 +77,7 @@ def row_kernel(
     """
     code = Code(target)
     rows = RowGenerator(code, list(shape), list(operands), list(results), list(sums))
-    length, count = shape[-1], prod(shape[:-1])
+    count = prod(shape[:-1])
     group = _group(shape, bool(sums))
     unit = Loop(code, "%begin", "%end", 1)
     first = code.put(f"mul i64 {unit.index}, {group}")
@@ -91,7 +91,7 @@ def row_kernel(
         rows.write_sums(unit.index)
     unit.close()
     rows.end()
-    return finish(name, code, len(rows.views) + len(sums), -(-count // group) if length else 0, rows.scratch)
+    return finish(name, code, len(rows.views) + len(sums), -(-count // group), rows.scratch)
 
 
 def blocks_of(shape: Sequence[int]) -> int:
