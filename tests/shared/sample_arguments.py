@@ -178,7 +178,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("bucketize", "digitize", "isin"), (F, V)),
     "average": (F, None, P),
     "bincount": (I[0], V),
-    "diff": (F, -1, 1, F, F),
+    "diff": (F, 1, -1, F, F),
     "histogram": (F, V, None, P),
     "searchsorted": (V, F, "left", I[0]),
     "top_k": (F, 2),
@@ -268,7 +268,7 @@ BY_NAME = {
     "scaled_dot_product_attention": ("mask", "bias"),
     "batch_norm": ("mean", "variance"),
     "average": ("axis", "weights"),
-    "diff": ("axis", "n", "prepend", "append"),
+    "diff": ("n", "axis", "prepend", "append"),
     "histogram": ("range", "weights"),
     "searchsorted": ("side", "sorter"),
 }
