@@ -1,7 +1,8 @@
-"""The API reference: every public name stands on a page, and the pages are whole."""
+"""The API reference: every public name stands on a page, with its arguments and an example that runs."""
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
@@ -9,10 +10,75 @@ import pytest
 from api_reference import PAGES, Name, UnplacedNameError, place, public_names, write
 from api_reference.docstrings import markdown, parse
 
+NAMES = [n for n in public_names() if n.same_as is None]
+
+MADE_BY_THE_LIBRARY = "the library makes it, from its own internal objects"
+PROTOCOL = "a protocol of many methods; the classes that implement it have examples"
+SEVERAL_PROCESSES = "it needs several processes, which an example in a docstring cannot start"
+
+NO_EXAMPLE = {
+    "fb.data.Portion": MADE_BY_THE_LIBRARY,
+    "fb.distributed.MPIGroup": SEVERAL_PROCESSES,
+    "fb.train.Compiled": MADE_BY_THE_LIBRARY,
+    "fb.train.Strategy": PROTOCOL,
+    "fb.train.Worker": SEVERAL_PROCESSES,
+}
+"""Public functions and classes without an example, each with the reason. Errors and warnings, which are raised, have none."""
+
+NO_ARGS = {
+    "fb.Gradients": MADE_BY_THE_LIBRARY,
+    "fb.data.WorkerInfo": MADE_BY_THE_LIBRARY,
+    "fb.train.Minimizer": MADE_BY_THE_LIBRARY,
+}
+"""Public functions and classes with arguments that are not described, each with the reason."""
+
+
+def _is_raised(name: Name) -> bool:
+    return isinstance(name.value, type) and issubclass(name.value, BaseException)
+
+
+def _described(name: Name) -> set[str]:
+    """Arguments that the docstring describes; the attributes of a dataclass are its arguments."""
+    doc = parse(name.doc)
+    return {part.strip(" *") for s in ("Args", "Attributes") for names, _ in doc.items(s) for part in names.split(",")}
+
+
+def _parameters(name: Name) -> set[str]:
+    if name.kind in ("constant", "module") or not callable(name.value) or getattr(name.value, "_is_protocol", False):
+        return set()
+    try:
+        parameters = inspect.signature(name.value).parameters
+    except ValueError:  # warnings inherit theirs from C
+        return set()
+    return {n for n in parameters if not n.startswith("_")}
+
+
+def lacking_args() -> list[str]:
+    return [n.path for n in NAMES if not _is_raised(n) and n.path not in NO_ARGS and _parameters(n) - _described(n)]
+
+
+def lacking_example() -> list[str]:
+    described = [n for n in NAMES if n.kind in ("function", "class") and not _is_raised(n)]
+    return [n.path for n in described if n.path not in NO_EXAMPLE and ">>>" not in n.doc]
+
 
 def test_every_public_name_stands_on_a_page_of_the_reference() -> None:
     text = "\n".join(write().values())
     assert [n.path for n in public_names() if f"## `{n.path}` {{#{n.path}}}" not in text] == []
+
+
+def test_every_public_function_and_class_describes_its_arguments() -> None:
+    assert lacking_args() == []
+
+
+def test_every_public_function_and_class_has_an_example() -> None:
+    assert lacking_example() == []
+
+
+def test_no_exception_of_the_table_is_out_of_date() -> None:
+    names = {n.path: n for n in NAMES}
+    assert [p for p in NO_EXAMPLE if p not in names or ">>>" in names[p].doc] == []
+    assert [p for p in NO_ARGS if p not in names or not _parameters(names[p]) - _described(names[p])] == []
 
 
 def test_a_name_for_which_the_table_has_no_page_is_refused() -> None:

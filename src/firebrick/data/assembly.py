@@ -82,6 +82,18 @@ class WorkerInfo:
     Attributes:
         worker: Number of the worker, from 0; 0 also without workers.
         workers: How many there are; 0 where the loader reads by itself.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> class Noise:
+        ...     def __len__(self):
+        ...         return 4
+        ...
+        ...     def __getitem__(self, i):
+        ...         return np.random.default_rng(fb.data.worker_info().seed).normal()
+        >>> first, second = ([batch.tolist() for batch in fb.data.DataLoader(Noise(), 2, seed=0)] for _ in range(2))
+        >>> first == second
+        True
     """
 
     def __init__(self, worker: int, workers: int, job: Job) -> None:

@@ -235,6 +235,9 @@ def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
 def ravel(x: Tensor, /) -> Tensor:
     """All elements in row-major order, as a vector.
 
+    Args:
+        x: Tensor of any shape and dtype.
+
     Example:
         >>> import firebrick as fb
         >>> fb.ravel(fb.asarray([[1, 2], [3, 4]])).tolist()
@@ -246,6 +249,9 @@ def ravel(x: Tensor, /) -> Tensor:
 
 def atleast_1d(x: Tensor, /) -> Tensor:
     """x, with an axis of size 1 if it has none.
+
+    Args:
+        x: Tensor of any shape and dtype.
 
     Example:
         >>> import firebrick as fb
@@ -259,6 +265,9 @@ def atleast_1d(x: Tensor, /) -> Tensor:
 def atleast_2d(x: Tensor, /) -> Tensor:
     """x, with axes of size 1 in front until it has two.
 
+    Args:
+        x: Tensor of any shape and dtype.
+
     Example:
         >>> import firebrick as fb
         >>> fb.atleast_2d(fb.zeros(3)).shape
@@ -270,6 +279,9 @@ def atleast_2d(x: Tensor, /) -> Tensor:
 
 def atleast_3d(x: Tensor, /) -> Tensor:
     """x with at least three axes: a vector becomes [1, n, 1], a matrix [m, n, 1].
+
+    Args:
+        x: Tensor of any shape and dtype.
 
     Example:
         >>> import firebrick as fb

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import bind, bind_as
+from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import DType, int64, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
@@ -164,6 +165,7 @@ def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> tu
     return _nonzero("nonzero", x, size, fill_value)
 
 
+@documented_like(nonzero)
 def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
     """The places of the non-zero elements as rows of an int64 tensor [count, axes]; arguments as for ``nonzero``.
 
@@ -175,6 +177,7 @@ def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> T
     return stack(_nonzero("argwhere", x, size, fill_value), axis=1)
 
 
+@documented_like(nonzero)
 def flatnonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
     """The places of the non-zero elements in the flat tensor; arguments as for ``nonzero``.
 

@@ -52,7 +52,16 @@ def names(task: str | None = None) -> list[str]:
 
 
 def canonical(name: str) -> str:
-    """The present name of a model that an earlier version called otherwise; any other name as it is."""
+    """The present name of a model that an earlier version called otherwise; any other name as it is.
+
+    Args:
+        name: Name of a model.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.canonical("cnn")
+        'cnn'
+    """
     return ALIASES.get(name, name)
 
 

@@ -210,6 +210,9 @@ def _check_apart(
 def run_case(case: Case) -> Verdict:
     """Check one case. Whatever goes wrong, also an exception, is in the verdict.
 
+    Args:
+        case: What ``cases`` yields.
+
     Example:
         >>> from firebrick.testing import cases, run_case
         >>> run_case(next(cases("numpy", ops=["exp"], dtypes=["float64"]))).ok

@@ -40,6 +40,13 @@ class Evaluation:
         mae: Mean absolute error over all elements; None likewise.
         forecast: The first sample, where windows of series are forecast.
         metrics: What further metrics came to, by name.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(np.eye(2, dtype=np.float32), np.arange(2)), 2)
+        >>> found = fb.train.evaluate(fb.nn.Identity(), loader)
+        >>> found.accuracy, found.confusion.tolist()
+        (1.0, [[1, 0], [0, 1]])
     """
 
     loss: float
