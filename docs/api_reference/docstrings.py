@@ -37,6 +37,10 @@ class Docstring:
         found = re.match(r"(.+?[.!?])(?= [A-Z`]|$)", paragraph)
         return found[1] if found else paragraph
 
+    def names(self) -> set[str]:
+        """Arguments and attributes that are described."""
+        return {part.strip(" *") for s in ("Args", "Attributes") for names, _ in self.items(s) for part in names.split(",")}
+
     def items(self, section: str) -> list[tuple[str, str]]:
         """Names and texts of a section that is a list."""
         found: list[tuple[str, str]] = []
@@ -74,7 +78,7 @@ def parse(doc: str) -> Docstring:
 
 def escaped(text: str) -> str:
     """Text whose characters mean nothing to Markdown."""
-    return re.sub(r"([\\*_\[\]<>|])", r"\\\1", text)
+    return re.sub(r"([\\*_\[\]>|])", r"\\\1", text).replace("<", "&lt;")
 
 
 def markdown(text: str, link: Link) -> str:

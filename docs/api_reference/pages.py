@@ -119,8 +119,11 @@ PAGES: dict[str, tuple[Page, ...]] = {
         Page("models", "Models", "``fb.models``: complete small models, and their registry.", ("fb.models.*",)),
     ),
     "Training": (
-        Page("optimizers", "Optimizers", "``fb.optim``: optimizers, weight decay, gradient clipping, averages of parameters.", (
+        Page("optimizers", "Optimizers", "``fb.optim``: optimizers, with weight decay.", (
             "firebrick.optim.optimizer", "fb.optim.SGD", "fb.optim.Adam", "fb.optim.AdamW", "fb.optim.*",
+        )),
+        Page("clipping", "Gradient clipping and averages", "Gradient clipping by norm and by value; averages of parameters.", (
+            "firebrick.optim.clipping", "firebrick.optim.ema",
         )),
         Page("schedules", "Learning-rate schedules", "The learning rate as a function of the step.", (
             "fb.optim.Schedule", "firebrick.optim.rates", "firebrick.optim.schedule",

@@ -57,6 +57,11 @@ def _address(code: str, file: str, files: dict[str, str], near: str = "fb") -> s
     return f"#{path}" if files[path] == file else f"{files[path]}.md#{path}"
 
 
+def _without(names: set[str], link: Link) -> Link:
+    """Links to all but some names: ``warmup`` in the text of a function with such an argument is the argument."""
+    return lambda code: None if code in names else link(code)
+
+
 def _index(on: dict[str, list[Name]]) -> str:
     lines = ["# API reference", "", "All public names by chapter. The search field finds each of them.", ""]
     for group, pages in PAGES.items():
@@ -70,10 +75,11 @@ def _index(on: dict[str, list[Name]]) -> str:
 def _page(page: Page, names: list[Name], files: dict[str, str]) -> str:
     address = partial(_address, file=page.file, files=files)
     link: Link = address
-    lines = [f"# {page.title}", "", markdown(page.intro, link), "", "| name | |", "|---|---|"]
+    lines = [f"# {page.title}", "", markdown(page.intro, link), "", "| name | summary |", "|---|---|"]
     for n in names:
-        summary = f"Same as ``{n.same_as}``." if n.same_as else parse(n.doc).summary
-        lines.append(f"| [`{n.path}`](#{n.path}) | {markdown(summary, link)} |")
+        doc = parse(f"Same as ``{n.same_as}``." if n.same_as else n.doc)
+        near = partial(address, near=n.path)
+        lines.append(f"| [`{n.path}`](#{n.path}) | {markdown(doc.summary, _without(doc.names(), near))} |")
     lines.append("")
     for n in names:
         link = partial(address, near=n.path)
@@ -87,7 +93,7 @@ def _page(page: Page, names: list[Name], files: dict[str, str]) -> str:
             lines += [f"| `{k}` | `{v.default!r}` | {markdown(v.meaning, link)} |" for k, v in SETTINGS.items()] + [""]
         owner = n.value if n.kind == "class" else type(n.value)
         for path, (value, kind) in _members(n).items():
-            lines += [f"### `{path.removeprefix('fb.')}` {{#{path}}}", ""]
+            lines += [f"### `{'.'.join(path.split('.')[-2:])}` {{#{path}}}", ""]
             lines += _described(path, value, kind, parse(inspect.cleandoc(value.__doc__)), link)
         if isinstance(owner, type) and n.kind == "class":
             bases = [f"``{_public(b)}``" for b in owner.__mro__[1:] if _public(b) in files]
@@ -128,6 +134,7 @@ def _members(name: Name) -> dict[str, tuple[Any, str]]:
 
 
 def _described(path: str, value: Any, kind: str, doc: Docstring, link: Link) -> Iterator[str]:
+    link = _without(doc.names(), link)
     if signature := _signature(path, value, kind):
         yield from ["```python", signature, "```", ""]
     yield from [markdown(doc.text, link), ""]
@@ -137,7 +144,7 @@ def _described(path: str, value: Any, kind: str, doc: Docstring, link: Link) -> 
         yield from [f"**{section}**", ""]
         if section in LISTED:
             for names, text in doc.items(section):
-                codes = ", ".join(f"``{n.strip()}``" for n in names.split(","))
+                codes = ", ".join(f"`{n.strip()}`" for n in names.split(","))
                 yield f"- {markdown(codes, link) if section == 'Raises' else codes}: {markdown(text, link)}"
         elif section == "Example":
             yield from ["```pycon", *(line for line in doc.sections[section]), "```"]
@@ -149,7 +156,7 @@ def _described(path: str, value: Any, kind: str, doc: Docstring, link: Link) -> 
 def _signature(path: str, value: Any, kind: str) -> str:
     """How a function or class is called."""
     if kind == "constant":
-        text = repr(value)
+        text = _type(repr(value))
         return f"{path} = {text}" if len(text) < 100 and " object at " not in text else ""
     short = path.rpartition(".")[2] if kind in ("method", "property", "classmethod", "staticmethod") else path
     if kind == "property":
