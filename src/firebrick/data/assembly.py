@@ -77,7 +77,7 @@ class Made:
 
 
 class WorkerInfo:
-    """Who reads a batch, and with which seeds: what ``worker_info()`` gives to a data set or transform.
+    """The worker that reads a batch, and its seeds: ``worker_info()`` returns it within a data set or transform.
 
     Attributes:
         worker: Number of the worker, from 0; 0 also without workers.
@@ -137,7 +137,7 @@ def reading(job: Job, worker: int = 0, workers: int = 0) -> Iterator[WorkerInfo]
 
 
 def worker_info() -> WorkerInfo | None:
-    """Who reads now, called from a data set, ``sample_transform``, ``collate`` or ``transform``; None outside of a loader.
+    """The worker that reads, within a data set, ``sample_transform``, ``collate`` or ``transform``; None outside of a loader.
 
     A data set that draws random numbers takes them from ``numpy.random.default_rng(worker_info().seed)``: they differ by
     sample and epoch, and are the same for any number of workers.

@@ -64,7 +64,7 @@ def _check_images(where: str, images: Array) -> None:
 
 
 class RandomHorizontalFlip:
-    """Mirror an image left to right, by the toss of a coin.
+    """Mirror an image left to right, with probability 1/2.
 
     Args:
         p: Probability of a flip.

@@ -111,7 +111,7 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Axes moved to other places, the others keeping their order.
+    """Axes moved to other positions; the others keep their order.
 
     Args:
         x: Tensor.
@@ -171,7 +171,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """x with a new axis of size 1, or several, at these places of the result.
+    """x with a new axis of size 1, or several, at these positions of the result.
 
     Args:
         x: Tensor.

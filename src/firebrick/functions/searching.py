@@ -145,7 +145,7 @@ def _nonzero(name: str, x: Tensor, size: int | None, fill_value: int) -> tuple[T
 
 
 def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> tuple[Tensor, ...]:
-    """The places of the non-zero elements, in row-major order, as one index tensor an axis.
+    """The indices of the non-zero elements, in row-major order, as one tensor for each axis.
 
     Args:
         x: Tensor of at least one axis.
@@ -167,7 +167,7 @@ def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> tu
 
 @documented_like(nonzero)
 def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
-    """The places of the non-zero elements as rows of an int64 tensor [count, axes]; arguments as for ``nonzero``.
+    """The indices of the non-zero elements, as rows of an int64 tensor [count, axes].
 
     Example:
         >>> import firebrick as fb
@@ -179,7 +179,7 @@ def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> T
 
 @documented_like(nonzero)
 def flatnonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
-    """The places of the non-zero elements in the flat tensor; arguments as for ``nonzero``.
+    """The indices of the non-zero elements in the flat tensor.
 
     Example:
         >>> import firebrick as fb
@@ -194,7 +194,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     """Where each element of x2 would go into x1 to keep it in order: binary search.
 
     Args:
-        x1: Real tensor [n] in ascending order, NaN last. The order is taken on trust.
+        x1: Real tensor [n] in ascending order, NaN last. The order is not checked.
         x2: Real tensor of any shape, of a dtype that promotes with x1's.
         side: ``"left"``: before equal elements; ``"right"``: behind them.
         sorter: Integer tensor [n] that sorts x1, such as ``argsort`` gives, if x1 is in no order.

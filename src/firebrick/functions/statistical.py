@@ -52,7 +52,7 @@ def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = 
 
 @documented_like(sum)
 def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
-    """Product over axes (all by default); arguments as for ``sum``.
+    """Product over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Example:
         >>> import firebrick as fb

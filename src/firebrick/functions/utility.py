@@ -134,7 +134,7 @@ def isclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8
 
 @documented_like(isclose)
 def allclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all pairs are close, as ``isclose`` says; arguments as there.
+    """Whether all pairs are close, by the rule of ``isclose``.
 
     Returns:
         A Python bool: the device is waited for.

@@ -154,7 +154,7 @@ class BatchNorm1d(_BatchNorm):
 
 @documented_like(BatchNorm1d)
 class BatchNorm2d(_BatchNorm):
-    """``BatchNorm1d`` for images [batch, features, height, width]; arguments and attributes as there.
+    """``BatchNorm1d`` for images [batch, features, height, width].
 
     Example:
         >>> import firebrick as fb
@@ -167,7 +167,7 @@ class BatchNorm2d(_BatchNorm):
 
 @documented_like(BatchNorm1d)
 class BatchNorm3d(_BatchNorm):
-    """``BatchNorm1d`` for volumes [batch, features, depth, height, width]; arguments and attributes as there.
+    """``BatchNorm1d`` for volumes [batch, features, depth, height, width].
 
     Example:
         >>> import firebrick as fb
@@ -232,7 +232,7 @@ class InstanceNorm1d(_InstanceNorm):
 
 @documented_like(InstanceNorm1d)
 class InstanceNorm2d(_InstanceNorm):
-    """``InstanceNorm1d`` for images [batch, features, height, width]; arguments and attributes as there.
+    """``InstanceNorm1d`` for images [batch, features, height, width].
 
     Example:
         >>> import firebrick as fb
@@ -245,7 +245,7 @@ class InstanceNorm2d(_InstanceNorm):
 
 @documented_like(InstanceNorm1d)
 class InstanceNorm3d(_InstanceNorm):
-    """``InstanceNorm1d`` for volumes [batch, features, depth, height, width]; arguments and attributes as there.
+    """``InstanceNorm1d`` for volumes [batch, features, depth, height, width].
 
     Example:
         >>> import firebrick as fb

@@ -26,7 +26,7 @@ class StateError(FirebrickError, ValueError):
 
 
 class Loaded(NamedTuple):
-    """What a load that was not strict left out.
+    """The differences that a load with ``strict=False`` left out.
 
     Attributes:
         missing: Paths of the module that the state did not have.

@@ -58,7 +58,7 @@ def seed(n: int) -> None:
 
 
 def default_generator(device: Any = None) -> Generator:
-    """The generator that draws on a device use when none is named.
+    """The default generator of a device, from which draws without a generator come.
 
     It starts from the seed that ``Backend.seed(device, n)`` set last, if it was set after ``seed(n)``, else from the
     process's seed.
@@ -132,7 +132,7 @@ def state() -> State:
 
 
 def set_state(saved: State) -> None:
-    """Go to where ``state()`` was taken; generators of other devices start from the saved process's seed.
+    """Set the positions that ``state()`` returned; generators of other devices start from the saved process's seed.
 
     Args:
         saved: What ``state()`` returned.

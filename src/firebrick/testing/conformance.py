@@ -241,7 +241,7 @@ def conformance(
     seed: int = 0,
     modes: Iterable[str] | None = None,
 ) -> Report:
-    """Hold an engine against the reference, on one of its devices.
+    """Compare an engine with the reference, on one of its devices.
 
     Args:
         device: Device or device string.

@@ -91,7 +91,7 @@ class Finding:
 
 @dataclass
 class Examination:
-    """What was found on some devices.
+    """The results of ``examine``.
 
     Attributes:
         findings: In the order of the checks.

@@ -34,7 +34,7 @@ _ELSEWHERE = ("numpy:1", "torch:cpu")
 
 
 class LayerError(FirebrickError, AssertionError):
-    """A layer does not do what every layer must."""
+    """A layer fails checks that every layer must pass."""
 
 
 @dataclass

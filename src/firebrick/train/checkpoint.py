@@ -231,7 +231,7 @@ def save_checkpoint(
     state: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> Path:
-    """Write a checkpoint; whatever goes wrong, the one that was there still loads.
+    """Write a checkpoint; if it fails, the checkpoint before it still loads.
 
     Args:
         path: The directory; replaced if it is a checkpoint, and holds nothing else.

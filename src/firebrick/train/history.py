@@ -19,7 +19,7 @@ CSV, JSONL = "metrics.csv", "metrics.jsonl"
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch came to.
+    """The results of an epoch.
 
     Attributes:
         epoch: Its number, from 1.

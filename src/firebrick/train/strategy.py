@@ -24,7 +24,7 @@ Named = dict[str, Tensor]
 
 @dataclass(slots=True)
 class Share:
-    """What one device did of a step.
+    """The part of a step that one device computed.
 
     Attributes:
         loss: Its mean loss, untracked.
