@@ -44,7 +44,13 @@ _DTYPES = (
 
 PAGES: dict[str, tuple[Page, ...]] = {
     "Tensors": (
-        Page("tensor", "Tensor", "The class of all tensors: its properties and methods.", ("firebrick.core.tensor",)),
+        Page("tensor", "Tensor", (
+            "The class of all tensors: its properties and methods. Its operators are functions: ``x + y`` is ``fb.add``, "
+            "``x * y`` ``fb.multiply``, ``x @ y`` ``fb.matmul``, ``x == y`` ``fb.equal``, and so on. "
+            "All other functions are those of ``fb``."
+        ), (
+            "firebrick.core.tensor",
+        )),
         Page("dtypes", "Dtypes and constants", "Data types, their limits and their promotion; mathematical constants.", (
             *_DTYPES, "firebrick.core.dtypes", "fb.e", "fb.inf", "fb.nan", "fb.newaxis", "fb.pi", "fb.__array_api_version__",
             f"{F}inspection", "fb.__version__",

@@ -61,14 +61,17 @@ class DType:
 
     @property
     def is_floating(self) -> bool:
+        """Whether the elements are floats, without those for storage alone."""
         return self.kind == "float"
 
     @property
     def is_inexact(self) -> bool:
+        """Whether the elements are floats or complex numbers."""
         return self.kind in ("float", "complex")
 
     @property
     def is_integer(self) -> bool:
+        """Whether the elements are signed or unsigned integers."""
         return self.kind in ("int", "uint")
 
     @property
