@@ -42,7 +42,7 @@ format: $(STAMPS)/test ## rewrite the sources in the project's format
 bench: $(STAMPS)/bench ## compare with PyTorch and JAX on this machine
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMPS)/test ## build the documents into site/, generated pages included
+docs: $(STAMPS)/docs ## build the documents into site/, generated pages included
 	$(BIN)/python -m firebrick.testing.optable docs/ops.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
@@ -106,6 +106,9 @@ $(STAMPS)/train: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 	$(call install,.[test$(comma)train])
+
+$(STAMPS)/docs: $(STAMPS)/venv pyproject.toml
+	$(call install,.[docs])
 
 $(STAMPS)/ray: $(STAMPS)/test
 	$(call install,.[test$(comma)ray])

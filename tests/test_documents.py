@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -133,12 +134,41 @@ def test_the_figures_of_accuracy_cover_every_op() -> None:
     assert "**failed**" not in text
 
 
-def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The site, and the run of mkdocs that built it."""
     pytest.importorskip("mkdocs", reason="mkdocs, to build the documents")
+    site = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)],
         capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
+    return site, done
+
+
+def test_the_site_builds_without_warnings(built: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    site, done = built
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stderr
-    assert (tmp_path / "site" / "from-pytorch" / "index.html").exists()
+    assert (site / "from-pytorch" / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "section"),
+    [
+        ("LayerNorm", "reference/nn-normalisation/#fb.nn.LayerNorm"),
+        ("callback", "reference/learner/#fb.train.Callback"),
+        ("early stopping", "reference/learner/#fb.train.EarlyStopping"),
+        ("gradient clipping", "reference/clipping/"),
+        ("weight decay", "reference/optimizers/#fb.optim.AdamW"),
+        ("custom op", "reference/kernels/"),
+    ],
+)
+def test_the_index_of_the_search_has_the_words_of_a_section(
+    built: tuple[Path, subprocess.CompletedProcess[str]], words: str, section: str
+) -> None:
+    entries = json.loads((built[0] / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    (entry,) = (e for e in entries if e["location"] == section)
+    # the search splits names at capital letters, and finds the beginnings of words
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f"{entry['title']} {entry['text']}").lower()
+    assert all(word in text for word in re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower().split())

@@ -153,7 +153,7 @@ def to_host(x: Tensor) -> np.ndarray[Any, Any]:
 
 
 def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
-    """The values of many tensors, with one wait for each engine.
+    """The values of many tensors, with one synchronization for each engine.
 
     Args:
         tensors: Tensors on any devices.

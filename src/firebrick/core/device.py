@@ -57,7 +57,25 @@ class PersistentMemory:
 class Device:
     """Where a tensor lives, as ``engine[:platform]:index``: ``cpu:0``, ``numpy:1``, ``torch:cuda:0``.
 
-    Made by ``fb.device("…")``, which checks that the engine exists. ``backend`` is the engine that runs its operations.
+    ``fb.device("…")`` makes one and checks that the engine exists.
+
+    Args:
+        engine: Name of the engine.
+        platform: Kind of hardware that the engine runs on, such as "cpu" or "cuda".
+        index: Number of the device, from 0.
+
+    Attributes:
+        engine: Name of the engine.
+        platform: Kind of hardware.
+        index: Number of the device.
+        name: The whole name, such as "cpu:0".
+        backend: The engine that runs its operations.
+
+    Example:
+        >>> import firebrick as fb
+        >>> device = fb.device("cpu:1")
+        >>> device.engine, device.index
+        ('cpu', 1)
     """
 
     __slots__ = ("_memory", "backend", "engine", "index", "name", "platform")

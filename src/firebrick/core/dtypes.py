@@ -23,8 +23,26 @@ Scalar = bool | int | float | complex
 
 
 class DType:
-    """One element type: its ``name``, ``kind`` (bool, int, uint, float, complex, storage), ``itemsize`` in bytes and NumPy
-    equivalent ``np``. Use the module's constants (``fb.float32``); instances are unique by name."""
+    """An element type. Use the constants such as ``fb.float32``; instances are unique by name.
+
+    Args:
+        name: Name.
+        kind: "bool", "int", "uint", "float", "complex" or "storage".
+        np_dtype: NumPy's dtype.
+
+    Attributes:
+        name: Name.
+        kind: Kind.
+        itemsize: Bytes of an element.
+        np: NumPy's dtype.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.float32.name, fb.float32.kind, fb.float32.itemsize
+        ('float32', 'float', 4)
+        >>> fb.zeros(2).dtype is fb.float32
+        True
+    """
 
     __slots__ = ("itemsize", "kind", "name", "np")
 
@@ -43,14 +61,17 @@ class DType:
 
     @property
     def is_floating(self) -> bool:
+        """Whether the elements are floats, without those for storage alone."""
         return self.kind == "float"
 
     @property
     def is_inexact(self) -> bool:
+        """Whether the elements are floats or complex numbers."""
         return self.kind in ("float", "complex")
 
     @property
     def is_integer(self) -> bool:
+        """Whether the elements are signed or unsigned integers."""
         return self.kind in ("int", "uint")
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class FirebrickError(Exception):
-    """Base of every error Firebrick raises on purpose.
+    """Base of all errors that Firebrick raises.
 
     Args:
         expected: What the call needs.
@@ -69,7 +69,7 @@ class UnsupportedError(FirebrickError, NotImplementedError):
 
 
 class GradientError(FirebrickError, RuntimeError):
-    """A gradient was asked for that does not exist, or whose graph is gone."""
+    """A gradient does not exist, or its graph was freed."""
 
 
 class ConfigError(FirebrickError, ValueError):

@@ -35,6 +35,16 @@ class Tensor:
         slot: Which result of ``node`` it is.
         leaf: Its leaf id (positive), 0 if it never was one, negative if rebound since.
         label: A name that error messages use, such as ``conv1.weight``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> x = fb.asarray([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.shape, x.dtype.name, x.device.name
+        ((2, 2), 'float32', 'cpu:0')
+        >>> (x[:, 0] + 1.0).tolist()
+        [2.0, 4.0]
+        >>> (x @ x.T).sum().item()
+        52.0
     """
 
     __slots__ = ("__weakref__", "device", "dtype", "label", "leaf", "node", "shape", "slot", "storage")

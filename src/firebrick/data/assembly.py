@@ -77,11 +77,23 @@ class Made:
 
 
 class WorkerInfo:
-    """Who reads a batch, and with which seeds: what ``worker_info()`` gives to a data set or transform.
+    """The worker that reads a batch, and its seeds: ``worker_info()`` returns it within a data set or transform.
 
     Attributes:
         worker: Number of the worker, from 0; 0 also without workers.
         workers: How many there are; 0 where the loader reads by itself.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> class Noise:
+        ...     def __len__(self):
+        ...         return 4
+        ...
+        ...     def __getitem__(self, i):
+        ...         return np.random.default_rng(fb.data.worker_info().seed).normal()
+        >>> first, second = ([batch.tolist() for batch in fb.data.DataLoader(Noise(), 2, seed=0)] for _ in range(2))
+        >>> first == second
+        True
     """
 
     def __init__(self, worker: int, workers: int, job: Job) -> None:
@@ -125,7 +137,7 @@ def reading(job: Job, worker: int = 0, workers: int = 0) -> Iterator[WorkerInfo]
 
 
 def worker_info() -> WorkerInfo | None:
-    """Who reads now, called from a data set, ``sample_transform``, ``collate`` or ``transform``; None outside of a loader.
+    """The worker that reads, within a data set, ``sample_transform``, ``collate`` or ``transform``; None outside of a loader.
 
     A data set that draws random numbers takes them from ``numpy.random.default_rng(worker_info().seed)``: they differ by
     sample and epoch, and are the same for any number of workers.

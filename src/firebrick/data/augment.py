@@ -23,6 +23,19 @@ class Augmentation(Protocol):
     """A random change of a batch: ``words`` are uniform uint32 [batch, ``per_sample``], the arrays those of the data set.
 
     One that changes each row by itself may say so with an attribute ``by_rows = True`` (see ``DataLoader``).
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> class RandomSign:
+        ...     per_sample = 1
+        ...
+        ...     def __call__(self, words, *arrays):
+        ...         sign = np.where(words[:, 0] & 1, 1.0, -1.0).astype(np.float32)
+        ...         return arrays[0] * sign[:, None, None, None], *arrays[1:]
+        >>> dataset = fb.data.ArrayDataset(np.ones((4, 1, 2, 2), np.float32), np.arange(4))
+        >>> images, labels = next(iter(fb.data.DataLoader(dataset, 4, augment=RandomSign())))
+        >>> fb.abs(images).sum().item()
+        16.0
     """
 
     @property
@@ -51,7 +64,7 @@ def _check_images(where: str, images: Array) -> None:
 
 
 class RandomHorizontalFlip:
-    """Mirror an image left to right, by the toss of a coin.
+    """Mirror an image left to right, with probability 1/2.
 
     Args:
         p: Probability of a flip.

@@ -23,7 +23,21 @@ Array = np.ndarray[Any, Any]
 
 
 class Dataset(Protocol):
-    """Anything with a length and samples by number: a sample is a tuple of arrays or numbers, or a single one."""
+    """Anything with a length and samples by number: a sample is a tuple of arrays or numbers, or a single one.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> class Squares:
+        ...     def __len__(self):
+        ...         return 4
+        ...
+        ...     def __getitem__(self, index):
+        ...         return np.float32(index), np.float32(index**2)
+        >>> for x, y in fb.data.DataLoader(Squares(), 2):
+        ...     x.tolist(), y.tolist()
+        ([0.0, 1.0], [0.0, 1.0])
+        ([2.0, 3.0], [4.0, 9.0])
+    """
 
     def __len__(self) -> int:
         """Number of samples."""

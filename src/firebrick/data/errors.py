@@ -6,7 +6,7 @@ from firebrick.core.errors import FirebrickError
 
 
 class LoaderError(FirebrickError, ValueError):
-    """A data set or loader was given what it cannot use: no samples, unequal arrays, a bad slice, a foreign cursor."""
+    """Invalid arguments of a data set or loader: no samples, unequal arrays, a bad slice, a cursor of another loader."""
 
 
 class SampleError(LoaderError):

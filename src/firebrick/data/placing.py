@@ -26,7 +26,7 @@ Divide = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one rank of several is given of a batch.
+    """One rank's part of a batch.
 
     Attributes:
         rows: Of the whole batch.

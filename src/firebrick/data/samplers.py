@@ -21,7 +21,17 @@ _BATCHES = 0x424B4554  # "BKET"
 
 
 class Sampler(Protocol):
-    """The order of an epoch."""
+    """The order of an epoch.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> class Backwards:
+        ...     def __call__(self, seed, epoch, /):
+        ...         return np.arange(4)[::-1]
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(np.arange(4)), 2, sampler=Backwards())
+        >>> [batch[0].tolist() for batch in loader]
+        [[3, 2], [1, 0]]
+    """
 
     def __call__(self, seed: int, epoch: int, /) -> Any:
         """Numbers of samples, int64 [samples]: a function of seed and epoch alone, of one length."""

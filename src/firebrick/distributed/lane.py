@@ -20,6 +20,13 @@ class Work(Generic[T]):
 
     Args:
         finish: Makes the result from what came over the wire, on the thread that waits for it first.
+
+    Example:
+        >>> import firebrick as fb
+        >>> with fb.distributed.Group() as group:
+        ...     work = group.all_reduce(fb.ones(2), wait=False)
+        ...     work.wait().tolist()
+        [1.0, 1.0]
     """
 
     def __init__(self, finish: Callable[[Any], T]) -> None:

@@ -168,7 +168,7 @@ def shutdown() -> None:
 
 
 def rank() -> int:
-    """This process's place in its group; outside of one, the one its launcher gave it, 0 alone.
+    """This process's rank in its group; outside of a group, the rank that its launcher assigned, or 0.
 
     Example:
         >>> import firebrick as fb
@@ -179,7 +179,7 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes the group has; outside of one, as the launcher said, 1 alone.
+    """Number of processes of the group; outside of a group, the number that the launcher assigned, or 1.
 
     Example:
         >>> import firebrick as fb

@@ -89,7 +89,7 @@ def _cut(x: Tensor, ends: Sequence[int], at: int) -> list[Tensor]:
 
 
 def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
-    """x cut into parts of nearly equal size, the first ones being larger, or at given places.
+    """x cut into parts of nearly equal size, the first ones being larger, or at given indices.
 
     Args:
         x: Tensor.
@@ -232,7 +232,7 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
 def repeat(
     x: Tensor, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None, *, size: int | None = None
 ) -> Tensor:  # fmt: skip
-    """Each element repeated, one beside the other.
+    """Each element repeated, its copies next to each other.
 
     Args:
         x: Tensor.

@@ -48,7 +48,7 @@ def dtype_for(value: Any, dtype: Any, device: Device) -> DType:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or anything that speaks DLPack.
+    """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or any object that supports DLPack.
 
     Args:
         obj: What to convert. A NumPy array keeps its dtype; Python numbers get the device's default float or int.

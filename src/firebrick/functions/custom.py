@@ -84,7 +84,7 @@ def op(
     tolerance: float | None = None,
     replace: bool = False,
 ) -> CustomOperation:
-    """Declare an operation: an entry of the op table, which checks, dispatch, gradients, ``jit``, conformance and doctor know.
+    """Declare a custom operation: an entry of the op table, with its checks, gradient and conformance cases.
 
     It is written either as a kernel, or as a reference in NumPy, which runs on the host on every engine.
 

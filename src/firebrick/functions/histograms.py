@@ -68,7 +68,7 @@ def _check_weights(where_: str, x: Tensor, weights: Any) -> None:
 def bincount(
     x: Tensor, /, weights: Tensor | None = None, *, minlength: int = 0, size: int | None = None
 ) -> Tensor:  # fmt: skip
-    """How often each integer from 0 to the largest of x occurs, or the sum of the weights beside it.
+    """How often each integer from 0 to the largest of x occurs, or the sum of the weights of its occurrences.
 
     Without ``size`` the result's shape depends on values: x's smallest and largest are read, once.
 

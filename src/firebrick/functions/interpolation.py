@@ -36,7 +36,7 @@ _SHARPNESS = -0.75
 def interpolate(
     x: Tensor, /, size: Any = None, *, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False
 ) -> Tensor:
-    """Images of another size, each new element from old ones near its place.
+    """Images of another size, by interpolation between neighbouring elements.
 
     Without ``align_corners``, images cover the same area: the centre of new element i lies at old element
     (i + ½) · old / new - ½. With it, the outermost elements' centres keep their places.
@@ -163,7 +163,7 @@ def _weighted(x: Tensor, taps: list[tuple[Array, Array]], axis: int) -> Tensor:
 
 
 def pixel_shuffle(x: Tensor, factor: int, /) -> Tensor:
-    """Channels moved to places: [batch, channels · factor², h, w] to [batch, channels, h · factor, w · factor].
+    """Channels moved to positions: [batch, channels · factor², h, w] to [batch, channels, h · factor, w · factor].
 
     Args:
         x: Tensor of any dtype.
@@ -188,7 +188,7 @@ def pixel_shuffle(x: Tensor, factor: int, /) -> Tensor:
 
 
 def pixel_unshuffle(x: Tensor, factor: int, /) -> Tensor:
-    """Places moved to channels: [batch, channels, h · factor, w · factor] to [batch, channels · factor², h, w].
+    """Positions moved to channels: [batch, channels, h · factor, w · factor] to [batch, channels · factor², h, w].
 
     Args:
         x: Tensor of any dtype.

@@ -505,6 +505,18 @@ class _KernelLanguage:
 
         Args:
             function: In the kernel language. Its parameters are not annotated.
+
+        Example:
+            >>> import firebrick as fb
+            >>> @fb.kernel.function
+            ... def square(v):
+            ...     return v * v
+            >>> @fb.kernel
+            ... def squares(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+            ...     i = fb.kernel.index()
+            ...     out[i] = square(x[i])
+            >>> squares(fb.asarray([2.0, 3.0])).tolist()
+            [4.0, 9.0]
         """
         return HelperFunction(function)
 

@@ -168,6 +168,10 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Kronecker products: along each axis, every element of x1 times the whole of x2. Missing axes are added in front.
 
+    Args:
+        x1: Tensor.
+        x2: Tensor of a dtype that promotes with that of x1.
+
     Example:
         >>> import firebrick as fb
         >>> fb.linalg.kron(fb.asarray([1, 10]), fb.asarray([1, 2])).tolist()

@@ -30,28 +30,73 @@ from firebrick.ops.matmul import adjoint
 
 
 class EighResult(NamedTuple):
-    """What ``eigh`` returns."""
+    """What ``eigh`` returns.
+
+    Attributes:
+        eigenvalues: [..., n], in ascending order.
+        eigenvectors: [..., n, n], in columns.
+
+    Example:
+        >>> import firebrick as fb
+        >>> found = fb.linalg.eigh(fb.asarray([[2.0, 0.0], [0.0, 1.0]]))
+        >>> found.eigenvalues.tolist()
+        [1.0, 2.0]
+    """
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class QRResult(NamedTuple):
-    """What ``qr`` returns."""
+    """What ``qr`` returns.
+
+    Attributes:
+        Q: Orthonormal columns.
+        R: Upper triangular.
+
+    Example:
+        >>> import firebrick as fb
+        >>> found = fb.linalg.qr(fb.asarray([[2.0, 0.0], [0.0, 1.0]]))
+        >>> found.R.tolist()
+        [[2.0, 0.0], [0.0, 1.0]]
+    """
 
     Q: Tensor
     R: Tensor
 
 
 class SlogdetResult(NamedTuple):
-    """What ``slogdet`` returns."""
+    """What ``slogdet`` returns.
+
+    Attributes:
+        sign: [...], sign of the determinant, of magnitude 1 or 0.
+        logabsdet: [...], logarithm of its magnitude.
+
+    Example:
+        >>> import firebrick as fb
+        >>> found = fb.linalg.slogdet(fb.asarray([[-1.0, 0.0], [0.0, 1.0]]))
+        >>> found.sign.item(), found.logabsdet.item()
+        (-1.0, 0.0)
+    """
 
     sign: Tensor
     logabsdet: Tensor
 
 
 class SVDResult(NamedTuple):
-    """What ``svd`` returns."""
+    """What ``svd`` returns.
+
+    Attributes:
+        U: Left singular vectors, in columns.
+        S: Singular values, in descending order.
+        Vh: Right singular vectors, in rows.
+
+    Example:
+        >>> import firebrick as fb
+        >>> found = fb.linalg.svd(fb.asarray([[2.0, 0.0], [0.0, 1.0]]))
+        >>> found.S.tolist()
+        [2.0, 1.0]
+    """
 
     U: Tensor
     S: Tensor
@@ -59,7 +104,20 @@ class SVDResult(NamedTuple):
 
 
 class LstsqResult(NamedTuple):
-    """What ``lstsq`` returns."""
+    """What ``lstsq`` returns.
+
+    Attributes:
+        solution: x that minimizes ‖a x - b‖.
+        residuals: Sums of squared residuals, one for each column.
+        rank: Rank of a.
+        singular_values: Those of a, in descending order.
+
+    Example:
+        >>> import firebrick as fb
+        >>> found = fb.linalg.lstsq(fb.asarray([[1.0], [1.0]]), fb.asarray([[1.0], [3.0]]))
+        >>> [[round(v, 4) for v in row] for row in found.solution.tolist()]
+        [[2.0]]
+    """
 
     solution: Tensor
     residuals: Tensor

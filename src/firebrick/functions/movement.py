@@ -111,7 +111,7 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Axes moved to other places, the others keeping their order.
+    """Axes moved to other positions; the others keep their order.
 
     Args:
         x: Tensor.
@@ -171,7 +171,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """x with a new axis of size 1, or several, at these places of the result.
+    """x with a new axis of size 1, or several, at these positions of the result.
 
     Args:
         x: Tensor.
@@ -235,6 +235,9 @@ def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
 def ravel(x: Tensor, /) -> Tensor:
     """All elements in row-major order, as a vector.
 
+    Args:
+        x: Tensor of any shape and dtype.
+
     Example:
         >>> import firebrick as fb
         >>> fb.ravel(fb.asarray([[1, 2], [3, 4]])).tolist()
@@ -246,6 +249,9 @@ def ravel(x: Tensor, /) -> Tensor:
 
 def atleast_1d(x: Tensor, /) -> Tensor:
     """x, with an axis of size 1 if it has none.
+
+    Args:
+        x: Tensor of any shape and dtype.
 
     Example:
         >>> import firebrick as fb
@@ -259,6 +265,9 @@ def atleast_1d(x: Tensor, /) -> Tensor:
 def atleast_2d(x: Tensor, /) -> Tensor:
     """x, with axes of size 1 in front until it has two.
 
+    Args:
+        x: Tensor of any shape and dtype.
+
     Example:
         >>> import firebrick as fb
         >>> fb.atleast_2d(fb.zeros(3)).shape
@@ -270,6 +279,9 @@ def atleast_2d(x: Tensor, /) -> Tensor:
 
 def atleast_3d(x: Tensor, /) -> Tensor:
     """x with at least three axes: a vector becomes [1, n, 1], a matrix [m, n, 1].
+
+    Args:
+        x: Tensor of any shape and dtype.
 
     Example:
         >>> import firebrick as fb

@@ -35,7 +35,13 @@ def _numbers(x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 
 
 def nansum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum of the elements over axes that are not NaN; arguments as for ``sum``.
+    """The sum of the elements over axes that are not NaN.
+
+    Args:
+        x: Tensor of a numeric dtype.
+        axis: Axis or axes to reduce; all by default.
+        dtype: Dtype to accumulate in, as for ``fb.sum``.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb
@@ -47,7 +53,13 @@ def nansum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool
 
 
 def nanprod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product of the elements over axes that are not NaN; arguments as for ``prod``.
+    """The product of the elements over axes that are not NaN.
+
+    Args:
+        x: Tensor of a numeric dtype.
+        axis: Axis or axes to reduce; all by default.
+        dtype: Dtype to accumulate in, as for ``fb.prod``.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb

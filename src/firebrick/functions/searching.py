@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import bind, bind_as
+from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import DType, int64, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
@@ -144,7 +145,7 @@ def _nonzero(name: str, x: Tensor, size: int | None, fill_value: int) -> tuple[T
 
 
 def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> tuple[Tensor, ...]:
-    """The places of the non-zero elements, in row-major order, as one index tensor an axis.
+    """The indices of the non-zero elements, in row-major order, as one tensor for each axis.
 
     Args:
         x: Tensor of at least one axis.
@@ -164,8 +165,9 @@ def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> tu
     return _nonzero("nonzero", x, size, fill_value)
 
 
+@documented_like(nonzero)
 def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
-    """The places of the non-zero elements as rows of an int64 tensor [count, axes]; arguments as for ``nonzero``.
+    """The indices of the non-zero elements, as rows of an int64 tensor [count, axes].
 
     Example:
         >>> import firebrick as fb
@@ -175,8 +177,9 @@ def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> T
     return stack(_nonzero("argwhere", x, size, fill_value), axis=1)
 
 
+@documented_like(nonzero)
 def flatnonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
-    """The places of the non-zero elements in the flat tensor; arguments as for ``nonzero``.
+    """The indices of the non-zero elements in the flat tensor.
 
     Example:
         >>> import firebrick as fb
@@ -191,7 +194,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     """Where each element of x2 would go into x1 to keep it in order: binary search.
 
     Args:
-        x1: Real tensor [n] in ascending order, NaN last. The order is taken on trust.
+        x1: Real tensor [n] in ascending order, NaN last. The order is not checked.
         x2: Real tensor of any shape, of a dtype that promotes with x1's.
         side: ``"left"``: before equal elements; ``"right"``: behind them.
         sorter: Integer tensor [n] that sorts x1, such as ``argsort`` gives, if x1 is in no order.

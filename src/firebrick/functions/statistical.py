@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind
+from firebrick.core.docstrings import documented_like
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.precision import in_float32
@@ -49,8 +50,9 @@ def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = 
     return accumulate("sum", x, axis, dtype, keepdims, out)
 
 
+@documented_like(sum)
 def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
-    """Product over axes (all by default); arguments as for ``sum``.
+    """Product over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Example:
         >>> import firebrick as fb
@@ -321,6 +323,7 @@ def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> R
     return _running("cummax", "cumulative_max", x, axis, reverse)
 
 
+@documented_like(cummax)
 def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
     """The running minimum along an axis, NaN from the first NaN on, and where it was met; see ``cummax``.
 

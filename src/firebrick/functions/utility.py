@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import bool_, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import check_devices, describe
@@ -131,8 +132,9 @@ def isclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8
     return _isclose("isclose", x1, x2, rtol, atol, equal_nan)
 
 
+@documented_like(isclose)
 def allclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all pairs are close, as ``isclose`` says; arguments as there.
+    """Whether all pairs are close, by the rule of ``isclose``.
 
     Returns:
         A Python bool: the device is waited for.

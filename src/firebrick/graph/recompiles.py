@@ -15,7 +15,22 @@ class RecompileWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Recompile:
-    """One trace: of which function, why, how long it and compiling took, and where it was called."""
+    """One trace of a function under ``jit``.
+
+    Attributes:
+        name: Name of the function.
+        reason: Why it was traced.
+        seconds: Time of tracing and compiling.
+        line: Where the function was called.
+
+    Example:
+        >>> import firebrick as fb
+        >>> double = fb.jit(lambda x: x + x)
+        >>> y = double(fb.ones(2))
+        >>> (event,) = fb.explain_recompiles(double)
+        >>> event.reason
+        'first call'
+    """
 
     name: str
     reason: str

@@ -105,6 +105,11 @@ class CNN(Module):
         dropout: Probability of dropping an input of a dense layer in training.
         generator: Source of initial values.
         how: ``dtype`` and ``device`` of the parameters.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.CNN(1, 8, 10, width=4, features=16, dropout=0.0, generator=None)(fb.zeros((2, 1, 8, 8))).shape
+        (2, 10)
     """
 
     def __init__(

@@ -121,6 +121,26 @@ class PatchTST(Module):
         dropout: Probability of dropping an element inside the blocks in training.
         generator: Source of initial values.
         how: ``dtype`` and ``device`` of the parameters.
+
+    Example:
+        >>> import firebrick as fb
+        >>> model = fb.models.PatchTST(
+        ...     series=2,
+        ...     window=32,
+        ...     horizon=4,
+        ...     patch=16,
+        ...     stride=8,
+        ...     dim=8,
+        ...     heads=2,
+        ...     hidden=16,
+        ...     layers=1,
+        ...     dropout=0.0,
+        ...     generator=None,
+        ...     dtype=None,
+        ...     device=None,
+        ... )
+        >>> model(fb.ones((3, 32, 2))).shape
+        (3, 4, 2)
     """
 
     def __init__(

@@ -25,6 +25,11 @@ class LSTMForecaster(Module):
         dropout: Probability of dropping an element of the last output in training.
         generator: Source of initial values.
         how: ``dtype`` and ``device`` of the parameters.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.LSTMForecaster(2, 12, 3, hidden=8, layers=1, dropout=0.0, generator=None)(fb.ones((4, 12, 2))).shape
+        (4, 3, 2)
     """
 
     def __init__(

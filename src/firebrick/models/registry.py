@@ -52,12 +52,21 @@ def names(task: str | None = None) -> list[str]:
 
 
 def canonical(name: str) -> str:
-    """The present name of a model that an earlier version called otherwise; any other name as it is."""
+    """The current name of a model for a name of an earlier version; any other name unchanged.
+
+    Args:
+        name: Name of a model.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.canonical("cnn")
+        'cnn'
+    """
     return ALIASES.get(name, name)
 
 
 def settings(name: str) -> list[str]:
-    """The settings of a model that neither its data nor its place decide.
+    """The settings of a model, without those that its data and its device determine.
 
     Args:
         name: One of ``names()``.

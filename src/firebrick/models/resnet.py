@@ -64,6 +64,12 @@ class ResNet(Module):
         blocks: Blocks of each stage.
         zero_init: Whether each block starts as the identity.
         how: ``generator``, ``dtype`` and ``device`` of the parameters.
+
+    Example:
+        >>> import firebrick as fb
+        >>> model = fb.models.ResNet(1, 10, width=4, blocks=1, zero_init=True, generator=None, dtype=None, device=None)
+        >>> model(fb.zeros((2, 1, 8, 8))).shape
+        (2, 10)
     """
 
     def __init__(self, channels: int, classes: int, width: int, blocks: int, zero_init: bool, **how: Any) -> None:

@@ -35,6 +35,12 @@ class PatchTransformer(Module):
         channels: Channels of an image.
         dropout: Probability of dropping an element inside the blocks in training.
         how: ``generator``, ``dtype`` and ``device`` of the parameters.
+
+    Example:
+        >>> import firebrick as fb
+        >>> model = fb.models.PatchTransformer(8, 2, dim=8, heads=2, layers=1, classes=10, channels=1, dropout=0.0)
+        >>> model(fb.zeros((2, 1, 8, 8))).shape
+        (2, 10)
     """
 
     def __init__(
@@ -118,6 +124,11 @@ class PatchForecaster(Module):
         heads: Attention heads; divides ``dim``.
         layers: Encoder blocks.
         how: ``generator``, ``dtype`` and ``device`` of the parameters.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.PatchForecaster(24, 6, patch=4, dim=8, heads=2, layers=1)(fb.ones((3, 24))).shape
+        (3, 6)
     """
 
     def __init__(self, window: int, horizon: int, patch: int, dim: int, heads: int, layers: int, **how: Any) -> None:

@@ -36,7 +36,7 @@ class _Dropping(Module):
 
 
 class Dropout(_Dropping):
-    """In training, y = x / (1 - p) where a coin with probability 1 - p shows, else 0; in evaluation, y = x.
+    """In training, y = x / (1 - p) with probability 1 - p, else 0, for each element; in evaluation, y = x.
 
     Args:
         p: Probability of dropping an element, in [0, 1).

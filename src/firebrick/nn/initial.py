@@ -544,7 +544,16 @@ _FAR = (
 
 
 def normal_quantile(p: Host) -> Host:
-    """x with Φ(x) = p, for p in (0, 1), by AS 241: correct to about 1e-16 of x."""
+    """x with Φ(x) = p, for p in (0, 1), by AS 241: correct to about 1e-16 of x.
+
+    Args:
+        p: float64 array of probabilities.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> fb.nn.initial.normal_quantile(np.array([0.5, 0.975])).round(4).tolist()
+        [0.0, 1.96]
+    """
 
     def ratio(t: Host, parts: tuple[tuple[float, ...], tuple[float, ...]]) -> Host:
         return np.asarray(np.polyval(parts[0], t) / np.polyval(parts[1], t))

@@ -6,6 +6,7 @@ from typing import Any
 
 from firebrick.autodiff.tape import no_grad, repeating
 from firebrick.core.commit import Commit
+from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import describe
@@ -151,8 +152,9 @@ class BatchNorm1d(_BatchNorm):
     _ranks, _layout = (2, 3), "[batch, {0}] or [batch, {0}, length]"
 
 
+@documented_like(BatchNorm1d)
 class BatchNorm2d(_BatchNorm):
-    """``BatchNorm1d`` for images [batch, features, height, width]; arguments and attributes as there.
+    """``BatchNorm1d`` for images [batch, features, height, width].
 
     Example:
         >>> import firebrick as fb
@@ -163,8 +165,9 @@ class BatchNorm2d(_BatchNorm):
     _ranks, _layout = (4,), "[batch, {0}, height, width]"
 
 
+@documented_like(BatchNorm1d)
 class BatchNorm3d(_BatchNorm):
-    """``BatchNorm1d`` for volumes [batch, features, depth, height, width]; arguments and attributes as there.
+    """``BatchNorm1d`` for volumes [batch, features, depth, height, width].
 
     Example:
         >>> import firebrick as fb
@@ -227,8 +230,9 @@ class InstanceNorm1d(_InstanceNorm):
     _ranks, _layout = (3,), "[batch, {0}, length]"
 
 
+@documented_like(InstanceNorm1d)
 class InstanceNorm2d(_InstanceNorm):
-    """``InstanceNorm1d`` for images [batch, features, height, width]; arguments and attributes as there.
+    """``InstanceNorm1d`` for images [batch, features, height, width].
 
     Example:
         >>> import firebrick as fb
@@ -239,8 +243,9 @@ class InstanceNorm2d(_InstanceNorm):
     _ranks, _layout = (4,), "[batch, {0}, height, width]"
 
 
+@documented_like(InstanceNorm1d)
 class InstanceNorm3d(_InstanceNorm):
-    """``InstanceNorm1d`` for volumes [batch, features, depth, height, width]; arguments and attributes as there.
+    """``InstanceNorm1d`` for volumes [batch, features, depth, height, width].
 
     Example:
         >>> import firebrick as fb

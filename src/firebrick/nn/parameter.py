@@ -22,6 +22,7 @@ class Parameter(Tensor):
     Args:
         value: Floating tensor; the parameter is an untracked handle on its values.
         frozen: Whether gradients and updates leave it out.
+        label: Name in error messages; that of the value by default.
 
     Raises:
         DTypeError: The dtype is not floating.
@@ -64,6 +65,7 @@ class Buffer(Tensor):
 
     Args:
         value: Tensor of any dtype; the buffer is an untracked handle on its values.
+        label: Name in error messages; that of the value by default.
 
     Raises:
         OperandError: The value is no tensor.

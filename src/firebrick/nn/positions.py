@@ -99,7 +99,7 @@ class SinusoidalPositions(Module):
 
 
 class LearnedPositions(Module):
-    """x + p, with a learned p for each place.
+    """x + p, with a learned p for each position.
 
     The table starts from N(0, std²).
 

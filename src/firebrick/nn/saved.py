@@ -26,7 +26,18 @@ class StateError(FirebrickError, ValueError):
 
 
 class Loaded(NamedTuple):
-    """What a load that was not strict left out."""
+    """The differences that a load with ``strict=False`` left out.
+
+    Attributes:
+        missing: Paths of the module that the state did not have.
+        unexpected: Paths of the state that the module does not have.
+
+    Example:
+        >>> import firebrick as fb
+        >>> layer = fb.nn.Linear(2, 1)
+        >>> layer.load_state_dict({"weight": fb.ones((1, 2)), "scale": fb.ones(1)}, strict=False)
+        Loaded(missing=['bias'], unexpected=['scale'])
+    """
 
     missing: list[str]
     unexpected: list[str]
@@ -38,6 +49,11 @@ class StateDict(dict[str, Tensor]):
     Args:
         values: Tensor by path.
         aliases: Path by path.
+
+    Example:
+        >>> import firebrick as fb
+        >>> list(fb.nn.Linear(2, 1).state_dict())
+        ['weight', 'bias']
     """
 
     def __init__(self, values: Mapping[str, Tensor], aliases: Mapping[str, str] | None = None) -> None:

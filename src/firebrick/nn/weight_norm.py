@@ -83,6 +83,11 @@ class WeightNorm(Module):
 def weight_norm(layer: Module, name: str = "weight", axis: int | None = 0) -> WeightNorm:
     """``WeightNorm(layer, name, axis)``.
 
+    Args:
+        layer: Layer with the weight.
+        name: Name of the weight.
+        axis: Axis whose indices have a magnitude each; None for one magnitude of the whole weight.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nn.weight_norm(fb.nn.Conv2d(1, 4, 3)).magnitude.shape

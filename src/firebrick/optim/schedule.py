@@ -129,7 +129,7 @@ class product:
 @with_python_settings
 @dataclass(eq=False)
 class reduce_on_plateau:
-    """A rate that is multiplied by ``factor`` when a metric has not got better for more than ``patience`` observations.
+    """A rate that is multiplied by ``factor`` when a metric has not improved for more than ``patience`` observations.
 
     ``observe(metric)`` feeds it: a ``Learner`` does so after each epoch, with the validation loss (the training loss without
     validation), or with the accuracy for mode "max". It may be a factor of another schedule: ``product((cosine(…),

@@ -40,7 +40,24 @@ EXCLUDED = {"to_device": "it is tested between all pairs of engines, in tests/ba
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One conformance case. ``mode`` is how it runs, one of ``MODES``; ``index`` tells cases of a run apart."""
+    """One conformance case: an op with operands of a dtype and a memory layout, on a device.
+
+    Attributes:
+        device: Device.
+        op: Entry of the op table.
+        dtype: Name of the dtype of the operands.
+        sample: Operands and parameters.
+        number: Number of the sample among those of the op and dtype.
+        layout: Memory layout of the operands, one of ``LAYOUTS``.
+        destination: What ``out=`` is, one of ``DESTINATIONS``.
+        mode: How it runs: "eager" or "jit".
+        index: Number of the case in the run.
+
+    Example:
+        >>> from firebrick.testing import cases
+        >>> next(cases("numpy", ops=["exp"], dtypes=["float64"])).op.name
+        'exp'
+    """
 
     device: Device
     op: Op

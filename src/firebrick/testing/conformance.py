@@ -210,6 +210,9 @@ def _check_apart(
 def run_case(case: Case) -> Verdict:
     """Check one case. Whatever goes wrong, also an exception, is in the verdict.
 
+    Args:
+        case: What ``cases`` yields.
+
     Example:
         >>> from firebrick.testing import cases, run_case
         >>> run_case(next(cases("numpy", ops=["exp"], dtypes=["float64"]))).ok
@@ -238,7 +241,7 @@ def conformance(
     seed: int = 0,
     modes: Iterable[str] | None = None,
 ) -> Report:
-    """Hold an engine against the reference, on one of its devices.
+    """Compare an engine with the reference, on one of its devices.
 
     Args:
         device: Device or device string.

@@ -69,6 +69,11 @@ class Finding:
         ok: Whether it holds.
         off: How far off: cases that failed, and the worst deviation where there is one.
         message: What was expected and received.
+
+    Example:
+        >>> from firebrick.testing import examine
+        >>> sorted({f.check for f in examine(["numpy"], ops=["add"]).findings})[:2]
+        ['conformance', 'destinations']
     """
 
     check: str
@@ -86,12 +91,18 @@ class Finding:
 
 @dataclass
 class Examination:
-    """What was found on some devices.
+    """The results of ``examine``.
 
     Attributes:
         findings: In the order of the checks.
         facts: What a bug report needs to say: versions, system, devices.
         seconds: How long it took.
+
+    Example:
+        >>> from firebrick.testing import examine
+        >>> found = examine(["numpy"], ops=["add"])
+        >>> found.ok, found.failures
+        (True, [])
     """
 
     findings: list[Finding] = field(default_factory=list)

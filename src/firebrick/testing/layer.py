@@ -34,12 +34,24 @@ _ELSEWHERE = ("numpy:1", "torch:cpu")
 
 
 class LayerError(FirebrickError, AssertionError):
-    """A layer does not do what every layer must."""
+    """A layer fails checks that every layer must pass."""
 
 
 @dataclass
 class LayerReport:
-    """What ``check_layer`` checked, and what failed: texts by the name of the check."""
+    """What ``check_layer`` checked, and what failed.
+
+    Attributes:
+        layer: Name of the layer.
+        checked: Names of the checks that were made.
+        failures: Texts by the name of the check.
+
+    Example:
+        >>> import firebrick as fb
+        >>> report = fb.testing.check_layer(lambda: fb.nn.Linear(3, 2), (4, 3), output=(4, 2))
+        >>> report.ok, report.failures
+        (True, {})
+    """
 
     layer: str
     checked: list[str] = field(default_factory=list)

@@ -14,7 +14,25 @@ def named(op: str, dtype: str, sample: str, layout: str, destination: str, mode:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one case: whether it holds, the worst deviation in units of eps · scale, and what failed."""
+    """The result of one conformance case.
+
+    Attributes:
+        ok: Whether it holds.
+        op: Name of the op.
+        dtype: Dtype of the operands.
+        sample: Name of the sample.
+        layout: Memory layout of the operands.
+        destination: What ``out=`` was.
+        units: The worst deviation, in units of eps · scale.
+        message: What was expected and received; empty if it holds.
+        gradient_units: The worst deviation of the gradient.
+        mode: "eager" or "jit".
+
+    Example:
+        >>> from firebrick.testing import cases, run_case
+        >>> run_case(next(cases("numpy", ops=["exp"], dtypes=["float64"]))).ok
+        True
+    """
 
     ok: bool
     op: str
@@ -34,7 +52,23 @@ class Verdict:
 
 @dataclass
 class Report:
-    """Of one run: counts, the worst deviation of each op, its failures, and the ops that ran on the host instead."""
+    """The results of a run of ``conformance``.
+
+    Attributes:
+        device: Name of the device.
+        seed: Seed of the samples.
+        checked: Number of cases.
+        worst: The worst deviation of each op, in units of eps · scale.
+        worst_gradient: The same of its gradient.
+        failures: Cases that failed.
+        fallbacks: Ops that ran on the host, because the engine lacks them.
+
+    Example:
+        >>> from firebrick.testing import conformance
+        >>> report = conformance("numpy", ops=["add"], dtypes=["float32"])
+        >>> report.ok, report.failures
+        (True, [])
+    """
 
     device: str
     seed: int

@@ -75,6 +75,14 @@ class Checkpoint:
         state: The rest: plain values and trees with arrays.
         manifest: The manifest, as of the newest format.
         refused: Newer checkpoints of the run directory that were found damaged and passed over.
+
+    Example:
+        >>> import tempfile, firebrick as fb
+        >>> from firebrick.train import load_checkpoint, save_checkpoint
+        >>> path = tempfile.mkdtemp() + "/checkpoint"
+        >>> path = save_checkpoint(path, model={"w": fb.ones(2)}, optimizer={}, state={"step": 1}, config={})
+        >>> load_checkpoint(path).model["w"].tolist()
+        [1.0, 1.0]
     """
 
     path: Path
@@ -223,7 +231,7 @@ def save_checkpoint(
     state: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> Path:
-    """Write a checkpoint; whatever goes wrong, the one that was there still loads.
+    """Write a checkpoint; if it fails, the checkpoint before it still loads.
 
     Args:
         path: The directory; replaced if it is a checkpoint, and holds nothing else.
@@ -299,6 +307,17 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Raises:
         CheckpointError: There is none, all are damaged (``DamagedCheckpointError``), or it is of a newer format than this
             version reads.
+
+    Example:
+        >>> import tempfile, firebrick as fb
+        >>> from firebrick.train import load_checkpoint, save_checkpoint
+        >>> layer = fb.nn.Linear(2, 1)
+        >>> path = tempfile.mkdtemp() + "/checkpoint"
+        >>> path = save_checkpoint(path, model=layer.state_dict(), optimizer={}, state={"epoch": 3}, config={})
+        >>> found = load_checkpoint(path)
+        >>> found.load_into(layer)
+        >>> found.state["epoch"]
+        3
     """
     goal = _path_of(path)
     for _ in range(_TRIES):

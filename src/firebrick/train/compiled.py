@@ -20,10 +20,10 @@ BY_REQUEST = "by request"
 
 
 class Compiled:
-    """A step of a ``Learner``, called as the step itself.
+    """A compiled step of a ``Learner``, which is called like the step.
 
     Args:
-        name: What it is called in messages.
+        name: Name in messages.
         step: The function.
         jit: The function as graphs; None runs it as it is written.
 

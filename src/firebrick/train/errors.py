@@ -8,7 +8,7 @@ from firebrick.core.errors import FirebrickError
 
 
 class TrainingError(FirebrickError, ValueError):
-    """A run cannot start, or was asked for what it cannot do; the message says what to change."""
+    """A run cannot start, or does not support a call; the message reports what to change."""
 
 
 class WorkerError(FirebrickError, RuntimeError):
@@ -50,7 +50,7 @@ class DamagedCheckpointWarning(UserWarning):
 
 
 class FrozenTrainingWarning(UserWarning):
-    """Something that should change with every step has stood still for several."""
+    """A value that should change in every step did not change in several."""
 
 
 class EagerTrainingWarning(UserWarning):
@@ -66,7 +66,7 @@ class ResumeWarning(UserWarning):
 
 
 class NothingTrainedWarning(UserWarning):
-    """``fit`` was asked for epochs that are done already."""
+    """``fit`` was called for epochs that are already trained."""
 
 
 class UndefinedMetricWarning(UserWarning):

@@ -28,7 +28,7 @@ from firebrick.train.strategy import Strategy
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model did on the samples of a loader.
+    """The results of an evaluation of a model on the samples of a loader.
 
     Attributes:
         loss: Mean loss a sample.
@@ -39,7 +39,14 @@ class Evaluation:
         mse: Mean squared error over all elements; None where no numbers are predicted.
         mae: Mean absolute error over all elements; None likewise.
         forecast: The first sample, where windows of series are forecast.
-        metrics: What further metrics came to, by name.
+        metrics: Values of further metrics, by name.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(np.eye(2, dtype=np.float32), np.arange(2)), 2)
+        >>> found = fb.train.evaluate(fb.nn.Identity(), loader)
+        >>> found.accuracy, found.confusion.tolist()
+        (1.0, [[1, 0], [0, 1]])
     """
 
     loss: float

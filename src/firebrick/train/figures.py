@@ -89,6 +89,18 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
         rows: The run's epochs, at least one.
         path: Where the picture goes.
         title: What stands above it.
+
+    Example:
+        >>> import numpy as np, firebrick as fb, tempfile
+        >>> from pathlib import Path
+        >>> from firebrick.train import Learner, draw_curves
+        >>> model = fb.nn.Linear(2, 2)
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(np.eye(2, dtype=np.float32), np.arange(2)), 2)
+        >>> rows = Learner(model, fb.optim.SGD(model, lr=0.1), log=None).fit(loader, epochs=2)
+        >>> path = Path(tempfile.mkdtemp()) / "curves.png"
+        >>> draw_curves(rows, path)
+        >>> path.exists()
+        True
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -131,6 +143,15 @@ def draw_confusion(counts: np.ndarray[Any, Any], path: Path, names: Sequence[str
         path: Where the picture goes.
         names: The classes' names; their numbers if None.
         title: What stands above it.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from pathlib import Path
+        >>> from firebrick.train import draw_confusion
+        >>> path = Path(tempfile.mkdtemp()) / "confusion.png"
+        >>> draw_confusion(np.array([[9, 1], [2, 8]]), path, names=["cat", "dog"])
+        >>> path.exists()
+        True
     """
     n = len(counts)
     names = list(names) if names is not None else [str(i) for i in range(n)]

@@ -19,7 +19,7 @@ CSV, JSONL = "metrics.csv", "metrics.jsonl"
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch came to.
+    """The results of an epoch.
 
     Attributes:
         epoch: Its number, from 1.
@@ -34,6 +34,14 @@ class Epoch:
         samples_per_second: Samples trained a second, without validation and checkpoint.
         seconds: Time spent training.
         metrics: Further metrics that are one number, by name with "train_" or "valid_" in front.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> model = fb.nn.Linear(2, 2)
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(np.eye(2, dtype=np.float32), np.arange(2)), 2)
+        >>> rows = fb.train.Learner(model, fb.optim.SGD(model, lr=0.1), log=None).fit(loader, epochs=2)
+        >>> [(row.epoch, row.step) for row in rows]
+        [(1, 1), (2, 2)]
     """
 
     epoch: int

@@ -70,7 +70,7 @@ _READ_EVERY = 16  # steps between readings of the loss on engines where reading 
 
 
 class Learner:
-    """Trains ``model`` with ``optimizer`` on what loaders give.
+    """Trains ``model`` with ``optimizer`` on the batches of loaders.
 
     Args:
         model: Called as ``model(*inputs)``.
@@ -102,7 +102,7 @@ class Learner:
         record_every: Steps between two rows of ``steps.jsonl`` in ``out``, and two points of the curves of single steps in
             ``events``; None records whole epochs only.
         progress: Who is told what happens; by default a live bar in a terminal, and a line an epoch elsewhere.
-        callbacks: ``Callback`` objects, told in their order of steps, epochs, validations and checkpoints.
+        callbacks: ``Callback`` objects, called in their order after steps, epochs, validations and checkpoints.
         step: A step of training of one's own, called as ``step(minimizer, batch)``: see ``Minimizer``. It returns None, a loss,
             or numbers by name, which rows have as ``train_<name>``; "loss" is the sum of what it minimizes unless it returns
             another. ``loss`` is then that of the validation alone.

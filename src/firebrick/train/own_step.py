@@ -46,7 +46,7 @@ class LossValue:
 
 
 class Minimizer:
-    """What a step of one's own is given: it minimizes losses.
+    """The first argument of a custom training step: it minimizes losses.
 
     Attributes:
         model: The learner's model.

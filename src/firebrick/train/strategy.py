@@ -24,7 +24,7 @@ Named = dict[str, Tensor]
 
 @dataclass(slots=True)
 class Share:
-    """What one device did of a step.
+    """The part of a step that one device computed.
 
     Attributes:
         loss: Its mean loss, untracked.
@@ -35,6 +35,12 @@ class Share:
             loss does not depend on has none.
         samples: How many it had.
         buffers: Running statistics that are joined with those of the other shares, by name.
+
+    Example:
+        >>> import firebrick as fb
+        >>> share = fb.train.Share(fb.asarray(0.5), extra=(), gradients={"w": fb.ones(2)}, samples=8)
+        >>> share.samples
+        8
     """
 
     loss: Tensor
@@ -45,7 +51,18 @@ class Share:
 
 
 def parts_of(shares: Sequence[Share]) -> tuple[list[Named], list[float], list[Named]]:
-    """What ``Strategy.reduce`` takes of shares: gradients, numbers of samples, and buffers."""
+    """What ``Strategy.reduce`` takes of shares: gradients, numbers of samples, and buffers.
+
+    Args:
+        shares: What ``Strategy.grads`` returned.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Share, parts_of
+        >>> gradients, samples, buffers = parts_of([Share(fb.asarray(0.5), (), {"w": fb.ones(2)}, 8)])
+        >>> gradients[0]["w"].tolist(), samples, buffers
+        ([1.0, 1.0], [8.0], [{}])
+    """
     return [s.gradients for s in shares], [float(s.samples) for s in shares], [s.buffers for s in shares]
 
 

@@ -36,10 +36,10 @@ FAULTS_OF_THE_MACHINE = (CollectiveTimeoutError, DeviceLostError)
 
 @dataclass(frozen=True)
 class Worker:
-    """What a training function is told about the place it runs in.
+    """Where a training function runs: its rank, node and run directory.
 
     Attributes:
-        rank: This worker's place, from 0.
+        rank: This worker's rank, from 0.
         size: Number of workers, which may differ from attempt to attempt.
         node: What messages call its node.
         out: The run directory, the same for all workers.

@@ -187,7 +187,20 @@ class Metric(ABC):
 
 
 def settle(*metrics: Metric) -> None:
-    """Read what these metrics hold back, all with one wait."""
+    """Read the counts that metrics still hold on the device, all with one wait for it.
+
+    Args:
+        metrics: Metrics, updated before.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Accuracy, settle
+        >>> accuracy = Accuracy()
+        >>> accuracy.update(fb.asarray([[0.9, 0.1], [0.2, 0.8]]), fb.asarray([0, 0]))
+        >>> settle(accuracy)
+        >>> accuracy.compute()
+        0.5
+    """
     held = [m.pending() for m in metrics]
     if not any(held):
         return

@@ -143,6 +143,14 @@ def together(*passes: list[Share]) -> list[Share]:
 
     Returns:
         Shares whose ``extra`` holds that of each pass.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Share, together
+        >>> first, second = (Share(fb.asarray(1.0), (), {"w": fb.ones(2)}, 4) for _ in range(2))
+        >>> (share,) = together([first], [second])
+        >>> share.loss.item(), share.gradients["w"].tolist()
+        (2.0, [2.0, 2.0])
     """
     joined = []
     for shares in zip(*passes, strict=True):

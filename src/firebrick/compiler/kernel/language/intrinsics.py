@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from firebrick.core.docstrings import documented_like
 from firebrick.core.errors import UnsupportedError
 
 
@@ -23,6 +24,15 @@ def index(axis: int | None = None) -> Any:
 
     Returns:
         int64, or a tuple of them.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel
+        ... def double(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+        ...     i = fb.kernel.index()
+        ...     out[i] = 2.0 * x[i]
+        >>> double(fb.ones(3)).tolist()
+        [2.0, 2.0, 2.0]
     """
     _inside_only("index")
 
@@ -35,12 +45,30 @@ def group(axis: int | None = None) -> Any:
 
     Returns:
         int64, or a tuple of them.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n", group=2)
+        ... def groups(out: fb.kernel.Out[fb.int64, "n, 2"], n: int):
+        ...     i = fb.kernel.group()
+        ...     out[i, fb.kernel.lane()] = i
+        >>> groups(n=2).tolist()
+        [[0, 0], [1, 1]]
     """
     _inside_only("group")
 
 
 def lane() -> Any:
-    """The index of the work item in its group, int64: from 0 to the size of the group."""
+    """The index of the work item in its group, int64: from 0 to the size of the group.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n", group=2)
+        ... def lanes(out: fb.kernel.Out[fb.int64, "n, 2"], n: int):
+        ...     out[fb.kernel.group(), fb.kernel.lane()] = fb.kernel.lane()
+        >>> lanes(n=2).tolist()
+        [[0, 1], [0, 1]]
+    """
     _inside_only("lane")
 
 
@@ -53,6 +81,18 @@ def shared(dtype: Any, shape: Any) -> Any:
 
     Returns:
         An array, which is indexed like an argument.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n", group=4)
+        ... def reverse(x: fb.kernel.In[fb.float32, "n, 4"], out: fb.kernel.Out[fb.float32, "n, 4"]):
+        ...     i, j = fb.kernel.group(), fb.kernel.lane()
+        ...     row = fb.kernel.shared(fb.float32, 4)
+        ...     row[j] = x[i, j]
+        ...     fb.kernel.barrier()
+        ...     out[i, j] = row[3 - j]
+        >>> reverse(fb.asarray([[1.0, 2.0, 3.0, 4.0]])).tolist()
+        [[4.0, 3.0, 2.0, 1.0]]
     """
     _inside_only("shared")
 
@@ -66,6 +106,18 @@ def registers(value: Any, shape: Any) -> Any:
 
     Returns:
         An array, which is indexed like an argument.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel
+        ... def cubes(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+        ...     i = fb.kernel.index()
+        ...     powers = fb.kernel.registers(x[i], 3)
+        ...     for k in fb.kernel.unrolled(1, 3):
+        ...         powers[k] = powers[k - 1] * x[i]
+        ...     out[i] = powers[2]
+        >>> cubes(fb.asarray([2.0, 3.0])).tolist()
+        [8.0, 27.0]
     """
     _inside_only("registers")
 
@@ -74,12 +126,40 @@ def barrier() -> None:
     """Wait for the items of the group: what they stored before the barrier, all of them see after it.
 
     All items of a group execute it, so it is not in a branch or loop whose condition may differ between them.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n", group=4)
+        ... def reverse(x: fb.kernel.In[fb.float32, "n, 4"], out: fb.kernel.Out[fb.float32, "n, 4"]):
+        ...     i, j = fb.kernel.group(), fb.kernel.lane()
+        ...     row = fb.kernel.shared(fb.float32, 4)
+        ...     row[j] = x[i, j]
+        ...     fb.kernel.barrier()
+        ...     out[i, j] = row[3 - j]
+        >>> reverse(fb.asarray([[1.0, 2.0, 3.0, 4.0]])).tolist()
+        [[4.0, 3.0, 2.0, 1.0]]
     """
     _inside_only("barrier")
 
 
 def unrolled(*bounds: int) -> Any:
-    """A loop that is written out for each value of its counter, which is a compile-time constant: like ``range``."""
+    """A loop that is written out for each value of its counter, which is a compile-time constant: like ``range``.
+
+    Args:
+        bounds: Stop; start and stop; or start, stop and step. Compile-time constants.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel
+        ... def row_sum(x: fb.kernel.In[fb.float32, "n, 3"], out: fb.kernel.Out[fb.float32, "n"]):
+        ...     i = fb.kernel.index()
+        ...     total = 0.0
+        ...     for k in fb.kernel.unrolled(3):
+        ...         total += x[i, k]
+        ...     out[i] = total
+        >>> row_sum(fb.ones((2, 3))).tolist()
+        [3.0, 3.0]
+    """
     _inside_only("unrolled")
 
 
@@ -94,42 +174,125 @@ def atomic_add(array: Any, index: Any, value: Any) -> Any:
 
     Returns:
         The element's value before, of the array's dtype. It depends on the order of the items.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def total(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 0]):
+        ...     fb.kernel.atomic_add(out, 0, x[fb.kernel.index()])
+        >>> total(fb.asarray([6, 3, 7], dtype=fb.int32)).tolist()
+        [16]
     """
     _inside_only("atomic_add")
 
 
+@documented_like(atomic_add)
 def atomic_min(array: Any, index: Any, value: Any) -> Any:
-    """Replace an element by the smaller of it and a value; see ``atomic_add``."""
+    """Replace an element by the smaller of it and a value; see ``atomic_add``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def smallest(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 100]):
+        ...     fb.kernel.atomic_min(out, 0, x[fb.kernel.index()])
+        >>> smallest(fb.asarray([6, 3, 7], dtype=fb.int32)).tolist()
+        [3]
+    """
     _inside_only("atomic_min")
 
 
+@documented_like(atomic_add)
 def atomic_max(array: Any, index: Any, value: Any) -> Any:
-    """Replace an element by the larger of it and a value; see ``atomic_add``."""
+    """Replace an element by the larger of it and a value; see ``atomic_add``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def largest(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 0]):
+        ...     fb.kernel.atomic_max(out, 0, x[fb.kernel.index()])
+        >>> largest(fb.asarray([6, 3, 7], dtype=fb.int32)).tolist()
+        [7]
+    """
     _inside_only("atomic_max")
 
 
+@documented_like(atomic_add)
 def atomic_and(array: Any, index: Any, value: Any) -> Any:
-    """Replace an element by its bits that are in a value too; see ``atomic_add``."""
+    """Replace an element by its bits that are in a value too; see ``atomic_add``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def common(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 7]):
+        ...     fb.kernel.atomic_and(out, 0, x[fb.kernel.index()])
+        >>> common(fb.asarray([6, 3, 7], dtype=fb.int32)).tolist()
+        [2]
+    """
     _inside_only("atomic_and")
 
 
+@documented_like(atomic_add)
 def atomic_or(array: Any, index: Any, value: Any) -> Any:
-    """Set the bits of a value in an element; see ``atomic_add``."""
+    """Set the bits of a value in an element; see ``atomic_add``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def union(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 0]):
+        ...     fb.kernel.atomic_or(out, 0, x[fb.kernel.index()])
+        >>> union(fb.asarray([6, 3, 7], dtype=fb.int32)).tolist()
+        [7]
+    """
     _inside_only("atomic_or")
 
 
+@documented_like(atomic_add)
 def atomic_xor(array: Any, index: Any, value: Any) -> Any:
-    """Invert the bits of a value in an element; see ``atomic_add``."""
+    """Invert the bits of a value in an element; see ``atomic_add``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def parity(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 0]):
+        ...     fb.kernel.atomic_xor(out, 0, x[fb.kernel.index()])
+        >>> parity(fb.asarray([6, 3, 7], dtype=fb.int32)).tolist()
+        [2]
+    """
     _inside_only("atomic_xor")
 
 
+@documented_like(atomic_add)
 def atomic_exchange(array: Any, index: Any, value: Any) -> Any:
-    """Store a value, and get the one before; see ``atomic_add``."""
+    """Store a value, and get the one before; see ``atomic_add``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def store(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 0]):
+        ...     fb.kernel.atomic_exchange(out, 0, x[fb.kernel.index()])
+        >>> store(fb.asarray([5], dtype=fb.int32)).tolist()
+        [5]
+    """
     _inside_only("atomic_exchange")
 
 
 def compare_exchange(array: Any, index: Any, expected: Any, value: Any) -> Any:
-    """Store a value if the element has the expected one; returns the element's value before. See ``atomic_add``."""
+    """Store a value if the element has the expected one; returns the element's value before. See ``atomic_add``.
+
+    Args:
+        array: As for ``atomic_add``.
+        index: Integer, or a tuple of them.
+        expected: The value that is replaced.
+        value: What is stored.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n")
+        ... def replace(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "1", 0]):
+        ...     fb.kernel.compare_exchange(out, 0, 0, x[fb.kernel.index()])
+        >>> replace(fb.asarray([5], dtype=fb.int32)).tolist()
+        [5]
+    """
     _inside_only("compare_exchange")
 
 
@@ -143,6 +306,15 @@ def shuffle(value: Any, source: Any, width: int) -> Any:
 
     Returns:
         The other item's value. All items of a group execute it, as a ``barrier``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel(grid="n", group=4)
+        ... def neighbour(x: fb.kernel.In[fb.float32, "n, 4"], out: fb.kernel.Out[fb.float32, "n, 4"]):
+        ...     i, j = fb.kernel.group(), fb.kernel.lane()
+        ...     out[i, j] = fb.kernel.shuffle(x[i, j], j + 1, 4)
+        >>> neighbour(fb.asarray([[1.0, 2.0, 3.0, 4.0]])).tolist()
+        [[2.0, 3.0, 4.0, 1.0]]
     """
     _inside_only("shuffle")
 
@@ -156,6 +328,15 @@ def random_bits(key: Any, position: Any) -> Any:
 
     Returns:
         uint32.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel
+        ... def bits(key: fb.kernel.In[fb.uint32, "4"], out: fb.kernel.Out[fb.uint32, "n"], n: int):
+        ...     i = fb.kernel.index()
+        ...     out[i] = fb.kernel.random_bits(key, i)
+        >>> bits(fb.random.Generator(0).key(), n=3).shape
+        (3,)
     """
     _inside_only("random_bits")
 
@@ -170,10 +351,35 @@ def random_uniform(key: Any, position: Any, dtype: Any = None) -> Any:
 
     Returns:
         A number of the dtype.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel
+        ... def uniform(key: fb.kernel.In[fb.uint32, "4"], out: fb.kernel.Out[fb.float32, "n"], n: int):
+        ...     i = fb.kernel.index()
+        ...     out[i] = fb.kernel.random_uniform(key, i)
+        >>> x = uniform(fb.random.Generator(0).key(), n=3)
+        >>> fb.all(x < 1.0).item()
+        True
     """
     _inside_only("random_uniform")
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """a · b + c, rounded once."""
+    """a · b + c, rounded once.
+
+    Args:
+        a: Number.
+        b: Number of the same dtype.
+        c: Number of the same dtype.
+
+    Example:
+        >>> import firebrick as fb
+        >>> @fb.kernel
+        ... def line(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+        ...     i = fb.kernel.index()
+        ...     out[i] = fb.kernel.fma(x[i], 2.0, 1.0)
+        >>> line(fb.asarray([1.0, 2.0])).tolist()
+        [3.0, 5.0]
+    """
     _inside_only("fma")
