@@ -583,10 +583,11 @@ def test_the_plans_peak_is_what_a_loop_takes() -> None:
         w, xs = fb.ones((64, 64)) * 0.01, fb.ones((100, 32, 64))
         f(w, xs)
         fb.memory_cleanup()  # arenas of programs, which are kept for their next run
-        tracemalloc.start()
-        f(w, xs)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        with fb.config.scope(kept_results=0):  # else the memory of a result is of a class of sizes
+            tracemalloc.start()
+            f(w, xs)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
         plan = next(iter(f._entries.graphs.values())).program.executable().plan
         assert 0.6 * plan.peak < peak < 1.1 * plan.peak
 

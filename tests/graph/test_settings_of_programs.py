@@ -26,8 +26,8 @@ OTHERS: dict[str, Any] = {
 """Another value of each of them."""
 ELSEWHERE = {
     "cache_dir": "where objects are kept on disk", "cache_plans": "where plans are kept", "cache_size": "what stays on disk",
-    "device": "part of a trace's key", "logical_devices": "read at each use", "num_threads": "read at each call",
-    "verify_graphs": "whether what is compiled is checked",
+    "device": "part of a trace's key", "kept_results": "memory that is kept", "logical_devices": "read at each use",
+    "num_threads": "read at each call", "verify_graphs": "whether what is compiled is checked",
 }  # fmt: skip
 """Settings that engines and the compiler read and that change no code, and why."""
 

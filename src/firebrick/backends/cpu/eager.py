@@ -51,15 +51,20 @@ def destination(ufunc: np.ufunc, inputs: tuple[Array, ...]) -> Array | None:
     return RESULTS.empty(shape, dtype, dtype.itemsize * prod(shape))
 
 
+def _large(x: Any) -> bool:
+    """Whether an operand is a large array; one that a failed program has taken is none, which its ufunc tells."""
+    return type(x) is np.ndarray and x.nbytes >= LARGE
+
+
 def into_reused_memory(ufunc: np.ufunc) -> Callable[..., Array]:
     """A ufunc of operands of equal shape, without floating-point warnings, whose large results are in reused memory."""
 
     def one(x: Array) -> Array:
-        found: Array = ufunc(x) if x.nbytes < LARGE else ufunc(x, out=destination(ufunc, (x,)))
+        found: Array = ufunc(x, out=destination(ufunc, (x,))) if _large(x) else ufunc(x)
         return found
 
     def two(x: Array, y: Array) -> Array:
-        found: Array = ufunc(x, y) if x.nbytes < LARGE else ufunc(x, y, out=destination(ufunc, (x, y)))
+        found: Array = ufunc(x, y, out=destination(ufunc, (x, y))) if _large(x) and _large(y) else ufunc(x, y)
         return found
 
     return np.errstate(all="ignore")(one if ufunc.nin == 1 else two)
