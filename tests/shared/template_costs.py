@@ -109,7 +109,9 @@ VARIANTS = {
     "gradients of attention by key and value": Variant(
         key_gradients, HEADS | {"tile_m": 32}, {"query": "float32", "scale": "float32"}
     ),
-    "sums of products of rows": Variant(deltas, {"group_size": 256, "vector": 4, "of": float32}, {"x": "float32"}),
+    "sums of cotangent times result": Variant(
+        deltas, {"group_size": 256, "vector": 4, "causal": False, "of": float32}, {"query": "float32", "scale": "float32"}
+    ),
     "segmented scatter": Variant(
         lambda: segmented_scatter(add, 0.0), {"group_size": 256, "across": 32, "of": float32}, {"target": "float32"}
     ),

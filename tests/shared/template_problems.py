@@ -344,8 +344,10 @@ def _key_gradients(a: Arrays, c: Constants, n: Mapping[str, int]) -> Arrays:
 
 
 def _deltas(a: Arrays, c: Constants, n: Mapping[str, int]) -> Arrays:
-    x, y = lined(a["x"], c), lined(a["y"], c)
-    return {"out": (x * exactly(y, *x.shape)).sum(1)}
+    _shown(a, c)
+    exactly(a["logarithms"], *a["query"].shape[:2])
+    assert a["value"].shape == (*a["key"].shape[:2], *a["result"].shape[2:])
+    return {"out": (lined(a["cotangent"], c) * exactly(lined(a["result"], c), *lined(a["cotangent"], c).shape)).sum(2)}
 
 
 def _scattered(a: Arrays, c: Constants, n: Mapping[str, int]) -> Arrays:
@@ -480,9 +482,9 @@ CASES = {
     "gradients of attention by key and value": Case(
         key_gradients(), _TOKENS, _HEADS, _key_gradients, _heads, 1e-5, more=_FEATURES
     ),
-    "sums of products of rows": Case(
-        deltas(), {"rows": (5, 1, 33), "vectors": (9, 0, 1, 70)}, {"group_size": (64, 32, 48), "of": (float32,)} | _VECTOR,
-        _deltas,
+    "sums of cotangent times result": Case(
+        deltas(), _TOKENS, {"group_size": (64, 32, 48), "causal": (False, True), "of": (float32,)} | _VECTOR, _deltas, _heads,
+        1e-5,
     ),
     "segmented scatter": Case(
         segmented_scatter(add, 0.0), {"rows": (3, 1, 9), "columns": (5, 1, 40), "items": (8, 0, 50)},

@@ -27,7 +27,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Number
 
 Array = np.ndarray[Any, Any]
-_C = {
+C_TYPES = {
     "bool": ctypes.c_int8, "int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
     "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
     "float32": ctypes.c_float, "float64": ctypes.c_double,
@@ -51,22 +51,28 @@ _LAST = (ctypes.c_int32, ctypes.c_void_p)
 """First site and table of faults."""
 
 
+def on_host(function: Function, alignment: int = 1, limit: Limit | None = None) -> str:
+    """The code of a kernel with the changes; ``alignment`` and ``limit`` are those of ``gpu_module``."""
+    text = gpu_module([function], NVIDIA["sm_80"], alignment, limit=limit)
+    for old, new in _CHANGES:
+        text = re.sub(old, new, text, flags=re.MULTILINE)
+    return text
+
+
 def threads(
     function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Number], grid: int | tuple[int, ...], width: int = 0,
     first: int = 0, limit: Limit | None = None,
 ) -> Fault | None:  # fmt: skip
     """Run all threads of a launch, in blocks of ``width`` if there are no groups, and give the fault that it reports. Its first
     site is number ``first`` of the program."""
-    text = gpu_module([function], NVIDIA["sm_80"], limit=limit)
-    for old, new in _CHANGES:
-        text = re.sub(old, new, text, flags=re.MULTILINE)
-    module = compile_ir(text, Target.host())
+    module = compile_ir(on_host(function, limit=limit), Target.host())
     sizes = (grid,) if isinstance(grid, int) else grid
     width = function.group or width
     pointers = [arrays[a.name].__array_interface__["data"][0] for a in function.arrays]
     values = [x.item() for x in numbers(function, scalars).values()]
-    kinds = [*(ctypes.c_void_p for _ in pointers), *(_C[s.dtype] for s in function.scalars), *(ctypes.c_int64 for _ in sizes),
-             *_LAST, *(ctypes.c_int32 for _ in _REGISTERS), ctypes.c_void_p, ctypes.c_void_p]  # fmt: skip
+    kinds = [*(ctypes.c_void_p for _ in pointers), *(C_TYPES[s.dtype] for s in function.scalars),
+             *(ctypes.c_int64 for _ in sizes), *_LAST, *(ctypes.c_int32 for _ in _REGISTERS), ctypes.c_void_p,
+             ctypes.c_void_p]  # fmt: skip
     run = module.function(function.name, None, *kinds)
     faults = table(first + SITES)
     count = blocks(function, sizes, width)

@@ -102,6 +102,7 @@ def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
     k[1, 2] = np.inf
     mask = np.ones((2, 3, 3), np.bool_)
     out.append(Sample((q, k, v, mask), params, False, "NaN and infinite"))
+    mask = mask.copy()
     mask[0, 0, 1] = mask[1, :, 2] = False
     out.append(Sample((q, k, v, mask), params, False, "NaN and infinite, hidden from some"))
     return out

@@ -45,11 +45,11 @@ class Heads:
 
     def backward(self) -> list[Array]:
         out, logarithms = self.forward()
-        g, rows = self.vectors(self.cotangent), self.query.shape[0] * self.query.shape[1]
-        sums = deltas().program({"x": "float32"}, group_size=32, vector=self.constants["vector"], of=float32)
-        flat = [x.reshape(rows, *g.shape[2:]) for x in (g, out)]
-        delta = sums.interpreted(flat, {}, checked=True)[0].reshape(logarithms.shape)
-        arrays = [*map(self.vectors, (self.query, self.key, self.value)), g, logarithms, delta, self.mask, SCALE]
+        g, heads = self.vectors(self.cotangent), [*map(self.vectors, (self.query, self.key, self.value))]
+        constants = {n: self.constants[n] for n in ("vector", "causal", "of")}
+        sums = deltas().program(DTYPES, group_size=32, **constants)
+        delta = sums.interpreted([*heads, g, out, logarithms, self.mask, SCALE], {}, checked=True)[0]
+        arrays = [*heads, g, logarithms, delta, self.mask, SCALE]
         found = query_gradient().program(DTYPES, **self.constants).interpreted(arrays, {}, checked=True)
         found += key_gradients().program(DTYPES, **self.constants).interpreted(arrays, {}, checked=True)
         return list(found)
@@ -82,3 +82,17 @@ def test_a_row_that_sees_nothing_is_0_and_one_that_sees_scores_of_minus_infinity
     out = heads.forward()[0].ravel()
     assert out[0] == 0
     assert np.isnan(out[1:]).all()
+
+
+@pytest.mark.parametrize("hidden", [np.nan, np.inf])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_a_query_do_not_depend_on_values_that_are_hidden_from_it(hidden: float, causal: bool) -> None:
+    heads = Heads(1, 3, 3, 2, 4, causal, 1.0)
+    heads.mask = np.tril(np.ones((1, 3, 3), np.bool_)) if not causal else heads.mask
+    by_query, _, by_value = heads.backward()
+    heads.value[0, 2] = hidden  # the last query sees it
+    found = heads.backward()
+    np.testing.assert_allclose(found[0][0, :2], by_query[0, :2], rtol=1e-5, atol=1e-6)
+    assert np.isnan(found[0][0, 2]).all()
+    assert np.isnan(found[1]).all()
+    assert np.array_equal(found[2], by_value)

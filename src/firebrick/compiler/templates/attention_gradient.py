@@ -15,11 +15,20 @@ from typing import Any
 from firebrick.compiler.kernel.language.annotations import ParameterType
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.template import Template, constant, operand, result, template, whole_subgroups
+from firebrick.compiler.templates.template import (
+    Template,
+    TemplateSizes,
+    constant,
+    operand,
+    result,
+    template,
+    whole_subgroups,
+)
 from firebrick.compiler.templates.tiled_attention import (
     ACROSS,
     TYPES,
     load_lines,
+    masked,
     multiply,
     place,
     seen,
@@ -36,33 +45,63 @@ _OPERANDS: dict[str, ParameterType | type] = {
 }  # fmt: skip
 
 
+def whole_rows(launch: TemplateSizes) -> bool:
+    """Any sizes; groups of whole subgroups; a mask for all or one of each axis."""
+    return whole_subgroups(launch) and masked(launch)
+
+
 @lru_cache(maxsize=64)
 def deltas() -> Template:
-    """The template of the sums of the products of two rows.
+    """The template of the sums of cotangent · result of each query.
+
+    Such a sum is that of weight · (cotangent · value) over the keys that a query sees. The result of a query includes 0 times
+    the values that are hidden from it, which is NaN for values that are not finite: then the sum is computed again, from the
+    scores.
 
     Returns:
-        Kernel of ``x`` [rows, vectors, vector] and ``y`` alike → ``out`` [rows]; 32 items have a row.
+        Kernel of ``query``, ``key``, ``value``, ``cotangent``, ``result`` like it, ``logarithms``, ``mask`` and ``scale``, as
+        of ``attention`` → ``out`` [batch, queries]; 32 items have a row.
     """
 
     @template(
         {
-            "x": operand(None, "rows, vectors, vector"), "y": operand("x", "rows, vectors, vector"), "out": result("x", "rows"),
-            "group_size": constant(int), "vector": constant(int), "of": constant(DType),
+            **{n: p for n, p in _OPERANDS.items() if n not in ("logarithms", "delta", "mask", "scale")},
+            "result": operand("query", "batch, queries, e_vectors, vector"),
+            **{n: _OPERANDS[n] for n in ("logarithms", "mask", "scale")}, "out": result("query", "batch, queries"),
+            "group_size": constant(int), "vector": constant(int), "causal": constant(bool), "of": constant(DType),
         },
-        "(rows + group_size // 32 - 1) // (group_size // 32)", "group_size", whole_subgroups,
+        "batch, (queries + group_size // 32 - 1) // (group_size // 32)", "group_size", whole_rows,
         floating=True,
     )  # fmt: skip
-    def deltas(x: Any, y: Any, out: Any, group_size: int, vector: int, of: Any) -> None:
-        row = group() * (group_size // 32) + lane() // 32
+    def deltas(
+        query: Any, key: Any, value: Any, cotangent: Any, result: Any, logarithms: Any, mask: Any, scale: Any, out: Any,
+        group_size: int, vector: int, causal: bool, of: Any,
+    ) -> None:  # fmt: skip
+        batch, block = group()
+        row = block * (group_size // 32) + lane() // 32
         total = of(0)
-        if row < x.shape[0]:
-            for j in range(lane() % 32, x.shape[1], 32):
+        if row < query.shape[1]:
+            for j in range(lane() % 32, result.shape[2], 32):
                 for v in unrolled(vector):
-                    total = fma(of(x[row, j, v]), of(y[row, j, v]), total)
+                    total = fma(of(cotangent[batch, row, j, v]), of(result[batch, row, j, v]), total)
         for step in unrolled(5):
             total = total + shuffle(total, lane() ^ (1 << step), 32)
-        if lane() % 32 == 0 and row < x.shape[0]:
-            out[row] = total
+        again = of(0)
+        if row < query.shape[1] and total != total:
+            for k in range(lane() % 32, key.shape[1], 32):
+                if seen(mask, batch, row, k, key.shape[1], causal):
+                    score, slope = of(0), of(0)
+                    for j in range(query.shape[2]):
+                        for v in unrolled(vector):
+                            score = fma(of(query[batch, row, j, v]), of(key[batch, k, j, v]), score)
+                    for j in range(value.shape[2]):
+                        for v in unrolled(vector):
+                            slope = fma(of(cotangent[batch, row, j, v]), of(value[batch, k, j, v]), slope)
+                    again = fma(exp(score * scale - logarithms[batch, row]), slope, again)
+        for step in unrolled(5):
+            again = again + shuffle(again, lane() ^ (1 << step), 32)
+        if lane() % 32 == 0 and row < query.shape[1]:
+            out[batch, row] = again if total != total else total
 
     return deltas
 

@@ -29,6 +29,12 @@ TYPES = {
 """The constants of attention; ``features`` is that of the tiles, at least that of the arrays."""
 
 
+def masked(launch: TemplateSizes) -> bool:
+    """Whether there is a mask for all or one of each axis."""
+    c = launch.sizes
+    return all(c[f"mask_{axis}"] in (1, c[axis]) for axis in ("batch", "queries", "keys"))
+
+
 def valid_for(launch: TemplateSizes) -> bool:
     """Any numbers of queries and keys; no more features than those of the tiles; a mask for all or one of each axis."""
     c = launch.sizes
@@ -36,7 +42,7 @@ def valid_for(launch: TemplateSizes) -> bool:
     tiles = (c["tile_m"], c["tile_n"])
     return (
         c["d_vectors"] * vector <= features >= c["e_vectors"] * vector
-        and all(c[f"mask_{axis}"] in (1, c[axis]) for axis in ("batch", "queries", "keys"))
+        and masked(launch)
         and size % ACROSS == 0
         and c["tile_m"] * ACROSS % size == 0
         and all(n % ACROSS == 0 for n in (*tiles, features))
