@@ -466,6 +466,16 @@ def a_descriptor_and_its_object() -> Case:
 
 
 @case
+def a_method_of_object_that_calls_another() -> Case:
+    class Mine(Base):
+        def __repr__(self) -> str:
+            return str(self.rate)
+
+    held = Mine()
+    return (lambda: float(held.__str__())), lambda: setattr(held, "rate", 3.0)
+
+
+@case
 def a_descriptor_that_has_a_function() -> Case:
     class Scaled:
         def __init__(self, func: Any) -> None:

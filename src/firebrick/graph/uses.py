@@ -26,6 +26,7 @@ REVEALING = frozenset({
     "__self__", "__closure__", "cell_contents", "__globals__", "__defaults__", "__kwdefaults__", "__mro__", "mro",
     "__bases__", "__base__", "__subclasses__", "globals", "locals", "eval", "exec", "f_locals", "f_globals", "f_back",
     "_getframe", "currentframe", "getclosurevars", "getcallargs", "get_objects", "get_referrers", "get_referents",
+    "__str__", "__format__", "__ne__",  # those of ``object`` call other methods
 })  # fmt: skip  # code that names one of these may have any object and any class whole
 
 
