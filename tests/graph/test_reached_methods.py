@@ -466,6 +466,31 @@ def a_descriptor_and_its_object() -> Case:
 
 
 @case
+def a_bound_partial() -> Case:
+    held = Base()
+    bound = types.MethodType(functools.partial(lambda owner: owner.nested()), held)
+    return (lambda: bound()), lambda: setattr(held, "rate", 3.0)
+
+
+@case
+def an_object_given_to_a_callable_attribute_of_its_class() -> Case:
+    class Asks:
+        def __call__(self, owner: Any) -> float:
+            return owner.hidden()
+
+    class Mine(Base):
+        ask = Asks()
+
+        def direct(self) -> float:
+            return self.ask(self)
+
+        def hidden(self) -> float:
+            return self.rate
+
+    return closing(lambda v: lambda: v.direct(), Mine)
+
+
+@case
 def a_method_of_object_that_calls_another() -> Case:
     class Mine(Base):
         def __repr__(self) -> str:

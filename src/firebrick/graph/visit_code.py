@@ -86,7 +86,7 @@ def function(w: Record, path: str, v: FunctionType) -> None:
 
 def method(w: Record, path: str, v: MethodType) -> None:
     """A bound method: its object and its function."""
-    w.add(path, "method", v.__func__.__name__)
+    w.add(path, "method", getattr(v.__func__, "__name__", type(v.__func__).__name__))
     if isinstance(v.__func__, FunctionType) and not of_library(v.__func__.__module__):
         _names(w, v.__func__.__code__)  # before anything of the object is chosen by them
     if not _passes_on(v.__func__):
