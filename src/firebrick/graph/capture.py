@@ -68,7 +68,7 @@ def capture(
     keyed = {k: _argument(signature, k, kwargs[k], numbers, twins) for k in sorted(kwargs)}
     # also the containers among the arguments, those that the function sees
     seen = [("arguments", {signature.named(i): v for i, v in enumerate(built)}), ("keywords", keyed)]
-    around = Walk([(name, signature.fn), *flat.objects, *seen])
+    around = Walk([(name, signature.fn), *flat.objects], seen)
     check_present([*flat.tensors, *walk.tensors])
     back = copies(around)
     drawn = process_generators()
@@ -179,7 +179,7 @@ def _check_arrays(name: str, trace: Trace, walk: Walk) -> None:
 
 def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, again: Callable[[], Walk]) -> Walk:
     """The walk after the trace; raises if the function changed something that a graph cannot carry out."""
-    after = Walk(around.roots)
+    after = Walk(around.roots, around.shown)
     made = {id(t) for t in trace.handles[known:]}
     leaked = [p for p, t in after.leaves if type(t.storage.data) is Traced]
     if leaked:

@@ -16,6 +16,7 @@ from firebrick.graph.outside import NAMES
 BY_VALUE = frozenset({
     "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
     "methodcaller", "copy", "deepcopy", "getattr_static", "getmembers", "getmembers_static", "dumps",
+    "__reduce__", "__reduce_ex__", "__getstate__",
 })  # fmt: skip  # code that names one of these may read attributes of any name
 _ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__", "f_globals"})
 _MODULES_BY_NAME = frozenset({"import_module", "__import__", "modules"})

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol
 from weakref import ref
 
 import numpy as np
@@ -20,7 +20,11 @@ import numpy as np
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.graph.contents import decimal_context
+from firebrick.graph.plain import of_library
 from firebrick.graph.spaces import ABSENT, bits_of
+
+_OF_ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})  # called for any attribute
+_INERT: tuple[Any, ...] = (object, ABC, Generic, Protocol)  # bases that call no method of their objects
 
 
 class Record(ABC):
@@ -38,6 +42,14 @@ class Record(ABC):
         strings: Texts that may be such names.
         every_module: Whether the code may read Python modules of any name.
         outside: Whether the code may read clocks, entropy or files.
+        taken: Attributes that the code reads, and uses what it has read for more than attributes of it (``uses``).
+        called: Attributes that the code calls at once.
+        whole: Classes of users of which code may call any method: it has an object of theirs, or one itself, whole.
+        invoked: Classes of which code calls an object.
+        by_names: Classes whose methods were chosen by ``names``.
+        late: How many classes were found ``whole`` or ``invoked`` after that.
+        revealed: Whether the code may have any object whole.
+        spared: The value that is visited next, if the code does not have it whole.
         exact: How values of a type are walked through that need no search in the table of types: items of containers and
             attributes are looked up there, which saves a call of ``visit`` for each of thousands.
         by_name: What was known of the names (``known``) when attributes were first chosen by them, so that the walk begins
@@ -52,6 +64,13 @@ class Record(ABC):
         self.strings: set[str] = set()
         self.every_module = False
         self.outside = False
+        self.taken: set[str] = set()
+        self.called: set[str] = set()
+        self.whole: set[type] = set()
+        self.invoked: set[type] = set()
+        self.late = 0
+        self.revealed = False
+        self.spared: Any = ABSENT
         self.begin()
 
     def begin(self) -> None:
@@ -78,16 +97,57 @@ class Record(ABC):
         self.objects: list[Any] = []
         self.draws: list[Any] = []  # generators of NumPy, Python and PyTorch
         self.classes: list[type] = []
+        self.by_names: set[type] = set()
 
     def known(self) -> tuple[Any, ...]:
         """What is known of the names that code reads."""
         strings = len(self.strings) if self.every_name or self.every_module else 0
-        return len(self.names), self.every_name, self.every_module, strings
+        uses = len(self.taken), len(self.called), self.late, self.revealed
+        return len(self.names), self.every_name, self.every_module, strings, uses
 
     def choose_by_name(self) -> None:
         """Note that attributes are chosen by the names known now or later. Call it before the first of them is chosen."""
         if self.by_name is None:
             self.by_name = self.known()
+
+    def spare(self, name: str, v: Any) -> None:
+        """Note that ``v``, which is visited next, is what an attribute of this name holds, if no code has that whole."""
+        if name in self.taken:
+            return
+        if name in self.called:
+            if isinstance(v, type):  # of which the call makes an object
+                return
+            self.calls(type(v))
+        self.spared = v
+
+    def had(self, v: Any, kind: type) -> None:
+        """Note that the code has the value visited now whole, unless it was spared, and so any object of its class."""
+        if self.spared is not v:
+            self.takes(kind)
+        self.spared = ABSENT
+
+    def takes(self, kind: type) -> None:
+        """Note that the code has an object of a class whole."""
+        if kind not in self.whole and not of_library(kind.__module__):
+            self.whole.add(kind)
+            self.late += kind in self.by_names
+
+    def calls(self, kind: type) -> None:
+        """Note that the code calls an object of a class."""
+        if kind not in self.invoked and not of_library(kind.__module__):
+            self.invoked.add(kind)
+            self.late += kind in self.by_names
+
+    def follows_all(self, kind: type) -> bool:
+        """Whether code may call any method of a user's class: by computed names, because a library has an object of it whole,
+        or because a library is among its bases."""
+        if self.every_name or self.revealed or kind in self.whole:
+            return True
+        return any(of_library(base.__module__) and base not in _INERT for base in kind.__mro__)
+
+    def follows(self, kind: type, name: str) -> bool:
+        """Whether code may call what a class that is not wholly followed has under a name."""
+        return name in self.names or name in _OF_ATTRIBUTES or (name == "__call__" and kind in self.invoked)
 
     @abstractmethod
     def visit(self, path: str, v: Any) -> None:

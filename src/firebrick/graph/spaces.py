@@ -72,6 +72,12 @@ def reader(v: Any, name: str) -> Callable[[], Any]:
 
 
 def slots_of(base: type) -> tuple[str, ...]:
-    """The names of a class's own ``__slots__``."""
+    """The names of a class's own ``__slots__``, as code in it has them."""
     names = base.__dict__.get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
+    own = base.__name__.lstrip("_")
+    return tuple(
+        [
+            f"_{own}{n}" if n.startswith("__") and not n.endswith("__") and own else n
+            for n in ((names,) if isinstance(names, str) else names)
+        ]
+    )

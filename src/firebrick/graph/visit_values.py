@@ -15,7 +15,9 @@ from contextvars import ContextVar
 from dataclasses import is_dataclass
 from decimal import Decimal
 from functools import partial
+from gc import get_referents
 from operator import attrgetter, methodcaller
+from types import MethodType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ref
 
@@ -309,9 +311,10 @@ RECOGNISED: tuple[Callable[[Record, str, Any], bool], ...] = (
 
 def _object(w: Record, path: str, v: Any) -> None:
     """An object: what its class says of it, else its attributes and slots that code may read."""
+    kind = type(v)
+    w.had(v, kind)
     if w.again(path, v):
         return
-    kind = type(v)
     if isinstance(v, Decimal):
         w.decimal()
         w.add(path, "decimal", str(v))
@@ -336,27 +339,45 @@ def _object(w: Record, path: str, v: Any) -> None:
     root = kind.__module__.partition(".")[0]
     closed = root in LIBRARIES and root not in OPEN and not torch  # locks, loggers, files, other libraries' objects
     if (space is None and not slots) or closed:
+        _holds(w, v)
         w.add(path, "object", Same(v))
         return
     versioned = getattr(kind, "versioned", False)
     w.add(path, "object", kind)
-    if not of_library(kind.__module__):
-        members(w, path, kind, constructors=False)
-    chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or w.every_name or torch
+    library = of_library(kind.__module__)
+    if not library:
+        members(w, path, kind, constructors=False, every=False)
+    whole = library or w.follows_all(kind)
+    chosen = versioned or library or (is_dataclass(v) and whole) or w.every_name or torch
     if not chosen:
         w.choose_by_name()
     if space is not None:
-        _own_attributes(w, path, v, space, versioned, chosen)
+        _own_attributes(w, path, v, space, versioned, chosen, whole)
     for name in slots:
         if chosen or name in w.names:
             item = getattr(v, name, ABSENT)
             w.values.append((reader(v, name), item))
             w.fields.append((v, name, item))
             if item is not ABSENT:
+                if not whole:
+                    w.spare(name, item)
                 w.visit(f"{path}.{name}", item)
 
 
-def _own_attributes(w: Record, path: str, v: Any, space: dict[str, Any], versioned: bool, chosen: bool) -> None:
+def _holds(w: Record, v: Any, depth: int = 3) -> None:
+    """Note that a library has the objects whole that this object of it, which is not walked through, holds."""
+    for item in get_referents(v):
+        kind = type(item)
+        if kind in (dict, list, tuple, set, frozenset, MethodType, partial):
+            if depth:
+                _holds(w, item, depth - 1)
+        elif not isinstance(item, (type, ModuleType)):
+            w.takes(kind)
+
+
+def _own_attributes(
+    w: Record, path: str, v: Any, space: dict[str, Any], versioned: bool, chosen: bool, whole: bool
+) -> None:  # fmt: skip
     """The attributes in an object's ``__dict__``: all if they are ``chosen``, else those that code names.
 
     A ``versioned`` class raises ``hooks.version`` when one of them changes, so they need not be compared at each call.
@@ -376,4 +397,6 @@ def _own_attributes(w: Record, path: str, v: Any, space: dict[str, Any], version
             if name in ties:
                 w.ties[f"{path}.{name}"] = item
             else:
+                if not whole:
+                    w.spare(name, item)
                 (exact.get(type(item)) or _visit)(w, f"{path}.{name}", item)

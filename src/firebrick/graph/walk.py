@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -41,7 +41,7 @@ from firebrick.graph import visit_code as code
 from firebrick.graph import visit_values as values
 from firebrick.graph.plain import PLAIN
 from firebrick.graph.record import Record
-from firebrick.graph.spaces import reader, weakly
+from firebrick.graph.spaces import ABSENT, reader, weakly
 
 TABLE: tuple[tuple[tuple[type, ...], Callable[[Record, str, Any], None]], ...] = (
     ((Tensor,), values.tensor),
@@ -80,6 +80,7 @@ class Walk(Record):
 
     Attributes:
         roots: Where it began: the function and its arguments; the function alone after ``let_go``.
+        shown: Containers of the arguments as the function sees them, whose objects are among ``roots``.
         key: What a graph depends on.
         number: The key's, among those of one function.
         tensors: The leaves, without their paths.
@@ -89,15 +90,22 @@ class Walk(Record):
 
     exact = _EXACT
 
-    def __init__(self, roots: list[tuple[str, Any]]) -> None:
+    def __init__(self, roots: list[tuple[str, Any]], shown: Sequence[tuple[str, Any]] = ()) -> None:
         super().__init__()
-        self.roots = roots
+        self.roots, self.shown = roots, shown
+        owned = code.arguments_for_attributes(roots[0][1])
         # which attributes are read is known only after all code was seen, so a walk that learns of more begins again
         while True:
             self.begin()
-            for path, root in roots:
+            for i, (path, root) in enumerate(roots):
+                if path in owned if i else code.is_called(self, root):
+                    self.spared = root
                 self.visit(path, root)
                 self.ends.append(len(self.found))
+            whole, late = set(self.whole), self.late
+            for path, root in shown:
+                self.visit(path, root)
+            self.whole, self.late, self.spared = whole, late, ABSENT
             if self.by_name is None or self.by_name == self.known():
                 break
         for path, belongs in self.ties.items():
@@ -125,7 +133,7 @@ class Walk(Record):
     def let_go(self, gone: Callable[[Any], None]) -> None:
         """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
         self.seen.clear()
-        for held in (self.found, self.fields, self.objects, self.classes):
+        for held in (self.found, self.fields, self.objects, self.classes, self.whole, self.invoked, self.by_names):
             held.clear()
         self._arguments = [weakly(v, gone) for _, v in self.roots[1:]]
         del self.roots[1:]
