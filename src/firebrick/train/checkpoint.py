@@ -227,18 +227,18 @@ def save_checkpoint(
     path: str | os.PathLike[str],
     *,
     model: Mapping[str, Tensor],
-    optimizer: Any,
-    state: Mapping[str, Any],
-    config: Mapping[str, Any],
+    optimizer: Any = None,
+    state: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a checkpoint; if it fails, the checkpoint before it still loads.
 
     Args:
         path: The directory; replaced if it is a checkpoint, and holds nothing else.
         model: Tensors by name, as of ``model.state_dict()``.
-        optimizer: A tree of tensors and plain values.
-        state: Plain values, and trees with small tensors.
-        config: Plain values that say how to build the model again.
+        optimizer: A tree of tensors and plain values, as of ``optimizer.state_dict()``.
+        state: Plain values, and trees with small tensors, by name.
+        config: Plain values by name that say how to build the model again.
 
     Returns:
         The directory.
@@ -261,7 +261,7 @@ def save_checkpoint(
         >>> found.model["weight"].tolist(), found.optimizer, found.state["epoch"]
         ([1.0, 1.0], {'step': 3}, 1)
     """
-    return write(take_snapshot(model=model, optimizer=optimizer, state=state, config=config), path)
+    return write(take_snapshot(model=model, optimizer=optimizer, state=state or {}, config=config or {}), path)
 
 
 def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> Path:
