@@ -118,7 +118,11 @@ class WorkerInfo:
         return int(self.seeds[self._row])
 
     def at(self, row: int) -> None:
-        """The batch's sample ``row`` is the next one to be read or changed."""
+        """The batch's sample ``row`` is the next one to be read or changed.
+
+        Args:
+            row: Number of the sample in its batch, from 0.
+        """
         self._row = row
 
 

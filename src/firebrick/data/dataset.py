@@ -44,7 +44,11 @@ class Dataset(Protocol):
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """Sample ``index``, with 0 ≤ index < len."""
+        """Sample ``index``, with 0 ≤ index < len.
+
+        Args:
+            index: Number of the sample.
+        """
         ...
 
 
@@ -92,7 +96,11 @@ class ArrayDataset:
     by_rows = True
 
     def fetch(self, indices: Array) -> tuple[Array, ...]:
-        """The rows ``indices`` (int64 [batch]) of each array, in new arrays."""
+        """The rows ``indices`` (int64 [batch]) of each array, in new arrays.
+
+        Args:
+            indices: int64 [batch], each in [0, len).
+        """
         return tuple(a.take(indices, 0) for a in self.arrays)
 
 

@@ -357,6 +357,9 @@ class DataLoader:
     def to(self, device: Device | str) -> DataLoader:
         """The same batches on another device; cursor and order are kept.
 
+        Args:
+            device: Device or device string.
+
         Raises:
             DeviceError: The device is unknown or absent.
         """
@@ -405,6 +408,10 @@ class DataLoader:
 
         A batch is the same one whoever gets it; samples, length and cursor are this loader's.
 
+        Args:
+            count: Number of processes.
+            number: Which of them, from 0.
+
         Raises:
             LoaderError: Not 0 ≤ number < count.
 
@@ -429,6 +436,10 @@ class DataLoader:
 
         With ``shuffle`` these are other samples each epoch: to hold out fixed ones, use ``fb.data.holdout``.
 
+        Args:
+            start: First position.
+            stop: Position after the last; None for the end.
+
         Raises:
             LoaderError: Not 0 ≤ start < stop ≤ samples.
         """
@@ -450,6 +461,9 @@ class DataLoader:
 
         The rows of a batch are dealt as evenly as can be, the first shards taking one more; a small last batch may have
         none for the last shards, which then give one batch less.
+
+        Args:
+            devices: Devices or device strings.
 
         Raises:
             LoaderError: No device, or more devices than rows in a batch.
@@ -524,7 +538,11 @@ class DataLoader:
     # where it is
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch, numbered from 0."""
+        """Go to the beginning of an epoch, numbered from 0.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
         epoch = _integer("epoch", epoch)
         if epoch < 0:
             raise LoaderError("epochs are numbered from 0", f"epoch {epoch}", "pass 0 or more")
@@ -564,6 +582,9 @@ class DataLoader:
 
         A cursor without order and data, as earlier versions saved it, and one of samples that cannot be compared are taken
         with an ``UncheckedCursorWarning``.
+
+        Args:
+            cursor: What ``cursor()`` of a loader returned.
 
         Raises:
             LoaderError: It is no cursor; or it is of a loader with another seed, number of samples, order or data, and all

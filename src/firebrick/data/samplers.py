@@ -34,7 +34,12 @@ class Sampler(Protocol):
     """
 
     def __call__(self, seed: int, epoch: int, /) -> Any:
-        """Numbers of samples, int64 [samples]: a function of seed and epoch alone, of one length."""
+        """Numbers of samples, int64 [samples]: a function of seed and epoch alone, of one length.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+        """
         ...
 
 

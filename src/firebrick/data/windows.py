@@ -66,6 +66,9 @@ class WindowDataset:
     def fetch(self, indices: Array) -> tuple[Array, Array]:
         """The windows ``indices`` (int64 [batch]): [batch, look_back, series] and [batch, horizon, series], new arrays.
 
+        Args:
+            indices: int64 [batch], each in [0, len).
+
         Raises:
             IndexError: An index lies outside [0, len).
         """

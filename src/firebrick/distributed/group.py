@@ -213,7 +213,12 @@ class Group:
     @overload
     def all_gather(self, x: Tensor, *, wait: Literal[False]) -> Work[list[Tensor]]: ...
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
-        """The tensors of all ranks, by rank, on every rank; errors as of ``all_reduce``."""
+        """The tensors of all ranks, by rank, on every rank; errors as of ``all_reduce``.
+
+        Args:
+            x: Tensor of the same shape and dtype on each rank.
+            wait: As of ``all_reduce``.
+        """
         terms = _operands("all_gather", x)
 
         def finish(wire: Wire, parts: list[Any]) -> list[Tensor]:
@@ -257,6 +262,10 @@ class Group:
 
     def send(self, x: Tensor, to: int) -> None:
         """Send a tensor to another rank, which calls ``recv``.
+
+        Args:
+            x: Tensor.
+            to: Number of the rank that receives it.
 
         Raises:
             ConfigError: There is no such rank, or it is this one.

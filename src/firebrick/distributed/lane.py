@@ -58,7 +58,11 @@ class Work(Generic[T]):
         return result
 
     def run(self, job: Job) -> None:
-        """Do the work, on the lane's thread; what goes wrong is for the one who waits."""
+        """Do the work, on the lane's thread; what goes wrong is for the one who waits.
+
+        Args:
+            job: Function without arguments.
+        """
         try:
             self._value = job()
         except BaseException as e:  # noqa: BLE001 - raised again where the result is waited for

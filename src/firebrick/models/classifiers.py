@@ -130,7 +130,11 @@ class CNN(Module):
         self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images [batch, channels, image, image] to logits [batch, classes]."""
+        """Map images [batch, channels, image, image] to logits [batch, classes].
+
+        Args:
+            x: Floating tensor of the images.
+        """
         x = self.pool1(relu(self.conv1(x)))
         x = self.pool2(relu(self.conv2(x)))
         x = relu(self.linear1(self.dropout(reshape(x, (x.shape[0], -1)))))

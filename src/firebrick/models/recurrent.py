@@ -43,7 +43,11 @@ class LSTMForecaster(Module):
         self.head = Linear(hidden, horizon * series, generator=generator, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map windows [batch, window, series] to forecasts [batch, horizon, series]."""
+        """Map windows [batch, window, series] to forecasts [batch, horizon, series].
+
+        Args:
+            x: Floating tensor of the windows.
+        """
         if x.ndim != 3 or x.shape[1:] != (self.window, self.series):
             raise ShapeError(
                 f"lstm_forecaster: x is [batch, {self.window}, {self.series}]",

@@ -168,7 +168,11 @@ class KeyValueCache:
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps.
 
-        A memory is then given with the same rows."""
+        A memory is then given with the same rows.
+
+        Args:
+            rows: Integers [n] in [0, batch).
+        """
         if self.keys is not None and self.values is not None:
             self._keep(take(self.keys, rows, axis=0), take(self.values, rows, axis=0))
             self._memory = None if self._memory is None else ()

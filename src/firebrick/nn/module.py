@@ -66,11 +66,20 @@ class Module:
             cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses write it."""
+        """What the module computes; subclasses write it.
+
+        Args:
+            *args: As the subclass has them.
+            **kwargs: As the subclass has them.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward: write what it computes there")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward``, after checking the arguments.
+
+        Args:
+            *args: Those of ``forward``.
+            **kwargs: Those of ``forward``.
 
         Raises:
             OperandError: An argument is a NumPy array.
@@ -343,6 +352,9 @@ class Module:
     def to(self, device: Any) -> Self:
         """Move all parameters and buffers, in place: their identity and ties stay. Returns the module.
 
+        Args:
+            device: Device or device string.
+
         Raises:
             DeviceError: The device is unknown or absent.
             DTypeError: It cannot store a dtype; nothing was moved.
@@ -361,6 +373,9 @@ class Module:
 
     def astype(self, dtype: Any) -> Self:
         """Cast all parameters and floating buffers, in place. Returns the module.
+
+        Args:
+            dtype: Floating DType, or its name.
 
         Raises:
             DTypeError: The dtype is not floating, or a device cannot store it; nothing was cast.
@@ -381,6 +396,9 @@ class Module:
         """An independent copy, on another device if one is named: equal values, ties and generator states, untracked.
 
         Updates of one do not reach the other. ``copy.deepcopy`` does the same on the same device.
+
+        Args:
+            device: Device or device string; the module's own by default.
         """
         twin = copy.deepcopy(self)
         return twin if device is None else twin.to(device)

@@ -411,7 +411,14 @@ class GRU(Module):
     def forward(
         self, x: Tensor, state: Tensor | None = None, *, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Run over sequences; arguments, results and errors as for ``RNN``."""
+        """Run over sequences; arguments, results and errors as for ``RNN``.
+
+        Args:
+            x: Sequences [batch, time, input_size], or [time, batch, input_size] without ``batch_first``.
+            state: State before the first step [layers, batch, hidden_size], ``layers`` being twice as many in a bidirectional
+                network; zeros by default.
+            lengths: Number of steps of each sequence, integers [batch]; all by default.
+        """
         s = self.settings
         given = None if state is None else [state]
         y, (h,) = _run(self, s, gru_step, False, x, given, (s.hidden_size,), lengths, self.dropout)
@@ -472,7 +479,12 @@ class RNNCell(Module):
         _build_cell(self, 1, {"generator": generator, "dtype": dtype, "device": device}, input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default."""
+        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default.
+
+        Args:
+            x: Floating tensor [batch, input_size].
+            state: Floating tensor [batch, hidden_size]; zeros by default.
+        """
         before = _cell_state("RNNCell", x, None if state is None else [state], 1, self.input_size, self.hidden_size)
         w = weights_of(self)
         return rnn_step(w, self.nonlinearity)(project(w, x, True), before)[0]
@@ -513,7 +525,12 @@ class LSTMCell(Module):
         _build_cell(self, 4, {"generator": generator, "dtype": dtype, "device": device}, input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The state (h, c), each [batch, hidden_size], after x [batch, input_size]; zeros before it by default."""
+        """The state (h, c), each [batch, hidden_size], after x [batch, input_size]; zeros before it by default.
+
+        Args:
+            x: Floating tensor [batch, input_size].
+            state: The pair (h, c) before; zeros by default.
+        """
         before = _cell_state("LSTMCell", x, pair_of("LSTMCell", state), 2, self.input_size, self.hidden_size)
         w = weights_of(self)
         h, c = lstm_step(w)(project(w, x, True), before)
@@ -554,7 +571,12 @@ class GRUCell(Module):
         _build_cell(self, 3, {"generator": generator, "dtype": dtype, "device": device}, input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default."""
+        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default.
+
+        Args:
+            x: Floating tensor [batch, input_size].
+            state: Floating tensor [batch, hidden_size]; zeros by default.
+        """
         before = _cell_state("GRUCell", x, None if state is None else [state], 1, self.input_size, self.hidden_size)
         w = weights_of(self)
         return gru_step(w)(project(w, x, False), before)[0]

@@ -68,7 +68,11 @@ class SwiGLU(Module):
         self.linear2 = Linear(hidden, self.out_features, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [..., in_features] to [..., out_features]."""
+        """Map x [..., in_features] to [..., out_features].
+
+        Args:
+            x: Floating tensor [..., in_features].
+        """
         check_shape("SwiGLU", "x", x, f"..., {self.in_features}", self.in_features)
         y: Tensor = self.linear2(_activate("swiglu", self.linear1(x)))
         return y
@@ -137,7 +141,15 @@ class TransformerEncoderLayer(Module):
         cache: KeyValueCache | None = None,
     ) -> Tensor:  # fmt: skip
         """Map x [batch, n, embed] to the same shape; ``mask``, ``key_mask``, ``causal`` and ``cache`` as for
-        ``MultiheadAttention``."""
+        ``MultiheadAttention``.
+
+        Args:
+            x: Floating tensor [batch, n, embed].
+            mask: As for ``MultiheadAttention``.
+            key_mask: As for ``MultiheadAttention``.
+            causal: As for ``MultiheadAttention``.
+            cache: As for ``MultiheadAttention``.
+        """
         check_shape("TransformerEncoderLayer", "x", x, f"batch, length, {self.embed}", self.embed, ndim=3)
 
         def attend(x: Tensor) -> Tensor:
@@ -386,7 +398,18 @@ class TransformerDecoder(Module):
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
     ) -> Tensor:  # fmt: skip
         """Map x [batch, n, embed] and memory [batch, m, memory_features] to x's shape; arguments as for
-        ``TransformerDecoderLayer``, with ``cache`` from ``new_cache``."""
+        ``TransformerDecoderLayer``, with ``cache`` from ``new_cache``.
+
+        Args:
+            x: Floating tensor [batch, n, embed].
+            memory: Floating tensor [batch, m, memory_features].
+            mask: As for ``TransformerDecoderLayer``.
+            key_mask: As for ``TransformerDecoderLayer``.
+            causal: As for ``TransformerDecoderLayer``.
+            memory_mask: As for ``TransformerDecoderLayer``.
+            memory_key_mask: As for ``TransformerDecoderLayer``.
+            cache: What ``new_cache`` returned, for decoding step by step.
+        """
         check_shape("TransformerDecoder", "x", x, f"batch, length, {self.embed}", self.embed, ndim=3)
         for layer, held in zip(self.layers, _caches("TransformerDecoder", cache, len(self.layers)), strict=True):
             x = layer(

@@ -188,6 +188,9 @@ class EMA:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays).
 
+        Args:
+            state: What ``state_dict()`` returned.
+
         Raises:
             StateError: Names or shapes differ; nothing was changed.
         """

@@ -102,6 +102,9 @@ class Checkpoint:
     def load_into(self, model: Module) -> None:
         """Give a model the state stored here.
 
+        Args:
+            model: A module with the same names and shapes.
+
         Raises:
             CheckpointError: It has other parameters; all differences are listed, and nothing was changed.
         """

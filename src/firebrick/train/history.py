@@ -67,6 +67,9 @@ class Epoch:
     def value(self, name: str) -> float | None:
         """The number of this name; None if the epoch has none.
 
+        Args:
+            name: As in the columns of ``metrics.csv``: "train_loss", "valid_accuracy", …
+
         Raises:
             TrainingError: No epoch has a number of this name.
         """
@@ -77,7 +80,11 @@ class Epoch:
         return self.metrics.get(name)
 
     def line(self, epochs: int) -> str:
-        """One line of text."""
+        """One line of text.
+
+        Args:
+            epochs: Number of epochs that ``fit`` was asked for.
+        """
         parts = [f"epoch {self.epoch}/{epochs}", f"loss {self.train_loss:.4f}"]
         if self.train_accuracy is not None:
             parts.append(f"accuracy {self.train_accuracy:.4f}")
@@ -97,11 +104,19 @@ class Epoch:
         return "  ".join(parts)
 
     def better_than(self, other: Epoch | None) -> bool:
-        """Whether it did better on the validation data (without such data, in training): accuracy first, then loss."""
+        """Whether it did better on the validation data (without such data, in training): accuracy first, then loss.
+
+        Args:
+            other: Another epoch, or None.
+        """
         return other is None or self._rank() > other._rank()
 
     def show_to(self, optimizer: Any) -> None:
-        """Give the schedules that wait for a metric the one of this epoch: of the validation, if there was one."""
+        """Give the schedules that wait for a metric the one of this epoch: of the validation, if there was one.
+
+        Args:
+            optimizer: Optimizer of the learner.
+        """
         validated = self.valid_loss is not None
         loss, accuracy = (self.valid_loss, self.valid_accuracy) if validated else (self.train_loss, self.train_accuracy)
         for plateau in optimizer.plateaus() if hasattr(optimizer, "plateaus") else []:

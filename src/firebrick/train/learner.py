@@ -364,7 +364,11 @@ class Learner:
             )
 
     def predict(self, *inputs: Tensor) -> Any:
-        """The model's output for one batch, in evaluation mode and untracked."""
+        """The model's output for one batch, in evaluation mode and untracked.
+
+        Args:
+            inputs: First argument of the model, a tensor on its device.
+        """
         if not inputs:
             raise TrainingError(
                 "predict takes a batch of each of the model's inputs", "none", "call e.g. learner.predict(images)"

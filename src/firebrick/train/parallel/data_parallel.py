@@ -180,7 +180,15 @@ class DataParallel:
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
     ) -> list[Share]:
-        """``grads`` by passes, one a device, or their graphs."""
+        """``grads`` by passes, one a device, or their graphs.
+
+        Args:
+            passes: A function for each device that computes its share, or its graph.
+            adding: A function that adds up the shares of a device's parts, or its graph.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         self._check(batch)
         active = [i for i, part in enumerate(batch) if part is not None]
         rows = [0 if part is None else part[-1].shape[0] for part in batch]
@@ -271,6 +279,9 @@ class DataParallel:
 
     def replicas(self, model: Module) -> list[Module]:
         """The models, one a device; the first is the learner's own.
+
+        Args:
+            model: The learner's model.
 
         Raises:
             TrainingError: They are of another model, or not made yet.

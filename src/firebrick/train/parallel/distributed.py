@@ -220,7 +220,15 @@ class Distributed:
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
     ) -> list[Share]:
-        """``grads`` by a pass, or its graph."""
+        """``grads`` by a pass, or its graph.
+
+        Args:
+            passes: A function for each device that computes its share, or its graph.
+            adding: A function that adds up the shares of a device's parts, or its graph.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         rank, size = self.group.rank, self.group.size
         rows = self.divide(batch.rows)
         if self.synchronised:
@@ -311,7 +319,11 @@ class Distributed:
         return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else jit(step)
 
     def replicas(self, model: Module) -> list[Module]:
-        """The model of this rank."""
+        """The model of this rank.
+
+        Args:
+            model: The learner's model.
+        """
         return [model]
 
     def state(self) -> dict[str, Any]:
@@ -412,7 +424,13 @@ class Distributed:
             g.set_state({"seed": seed, "counter": counter})
 
     def check_replicas(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
-        """Raise TrainingError unless all ranks have the same bits of model, optimizer and averages."""
+        """Raise TrainingError unless all ranks have the same bits of model, optimizer and averages.
+
+        Args:
+            model: The model of this rank.
+            optimizer: Its optimizer.
+            averages: Its ``EMA``, or None.
+        """
         digest = bytes.fromhex(_digest(model, optimizer, averages))
         mine = hooks.from_host(np.frombuffer(digest, np.uint8), find_device("numpy"))
         found = [t.numpy().tobytes() for t in self.group.all_gather(mine)]

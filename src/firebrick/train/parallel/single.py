@@ -79,7 +79,15 @@ class SingleDevice:
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
     ) -> list[Share]:
-        """``grads`` by a pass, or its graph."""
+        """``grads`` by a pass, or its graph.
+
+        Args:
+            passes: A function for each device that computes its share, or its graph.
+            adding: A function that adds up the shares of a device's parts, or its graph.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         return [take_share(passes[0], adding, model, batch, 0, parts)]
 
     def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
@@ -112,7 +120,11 @@ class SingleDevice:
         return jit(step)  # type: ignore[no-any-return]
 
     def replicas(self, model: Module) -> list[Module]:
-        """The model."""
+        """The model.
+
+        Args:
+            model: The learner's model.
+        """
         return [model]
 
     def state(self) -> dict[str, Any]:
