@@ -81,7 +81,7 @@ class WorkerInfo:
 
     Attributes:
         worker: Number of the worker, from 0; 0 also without workers.
-        workers: How many there are; 0 where the loader reads by itself.
+        workers: Number of workers; 0 where the loader reads in its own thread.
 
     Example:
         >>> import numpy as np, firebrick as fb

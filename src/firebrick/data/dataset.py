@@ -159,12 +159,12 @@ class Subset:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the data set's ``fetch`` reads each sample by itself."""
+        """Whether the data set's ``fetch`` reads each sample independently."""
         return works_by_rows(self.dataset, "fetch")
 
 
 def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:
-    """Part a data set in two at random: what stays, and ``fraction`` of it held out (at least one sample each).
+    """Split a data set in two at random: the samples kept, and a ``fraction`` held out (at least one sample each).
 
     Args:
         dataset: At least two samples.
@@ -197,7 +197,7 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
 
 
 def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int = 0) -> list[Subset]:
-    """Part a data set at random.
+    """Split a data set at random.
 
     Args:
         dataset: The data set.

@@ -588,7 +588,7 @@ class DataLoader:
 
         Raises:
             LoaderError: It is no cursor; or it is of a loader with another seed, number of samples, order or data, and all
-                differences are listed. It says nothing of batches: it may go on with another batch size.
+                differences are listed. The batch size may differ.
         """
         check_form(cursor)
         there = copy(self)

@@ -38,7 +38,7 @@ class Work(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether ``wait`` returns at once."""
+        """Whether ``wait`` returns immediately."""
         return self._ended.is_set()
 
     def wait(self) -> T:

@@ -55,8 +55,8 @@ def causal_mask(n: int, m: int, device: Device | str) -> Tensor:
 
 
 class KeyValueCache:
-    """The keys and values that attention has seen: in self-attention those of earlier calls, to which each call adds its own;
-    in attention to a memory those of the memory, computed once.
+    """Keys and values of attention: in self-attention those of earlier calls, to which each call adds its own; in attention to
+    a memory those of the memory, computed once.
 
     It belongs to the layer that first adds to it, and refuses another one. A copy of the cache belongs to the layer that it is
     first used with, so it goes with a copy of the model. When the call of a module fails after a layer in it has added to its

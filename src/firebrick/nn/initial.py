@@ -33,7 +33,7 @@ _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": sqrt(2.0), "
 
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
-    """By how much weights are larger before a nonlinearity, so that signals keep their size.
+    """The factor of weights before a nonlinearity, so that signals keep their variance.
 
     Args:
         nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu" or "selu".
@@ -436,7 +436,7 @@ def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Paramet
 
 
 def dirac(shape: Target, groups: int = 1, *, dtype: Any = None, device: Any = None) -> Parameter:
-    """Kernels [out, in / groups, size, …] of a convolution that passes its channels on, as many as there are.
+    """Kernels [out, in / groups, size, …] of a convolution that returns its channels unchanged, as many as there are.
 
     Args:
         shape: Sizes [out, in / groups, size, …]; or a parameter, which gets the values.

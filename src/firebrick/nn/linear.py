@@ -150,7 +150,7 @@ class Embedding(Module):
     Args:
         count: Number of rows.
         features: Size of a row.
-        padding_index: Index that stands for nothing: its row gets no gradient, so it stays as it is.
+        padding_index: Index of padding: its row gets no gradient, so it does not change.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the table; the device's default float by default.
         device: Device of the table.

@@ -269,7 +269,7 @@ class Module:
         return {n: g for n, g in _walk(self) if isinstance(g, Generator)}
 
     def generator_states(self) -> dict[str, Any]:
-        """Where the generators of the parts stand, by path: a plain tree for a checkpoint, beside ``state_dict()``."""
+        """The positions of the generators of the parts, by path: a plain tree for a checkpoint, as is ``state_dict()``."""
         return {n: g.state() for n, g in self.generators().items()}
 
     def set_generator_states(self, states: Any) -> None:

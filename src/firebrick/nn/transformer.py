@@ -337,7 +337,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Decoder layers one after another, all looking at one memory, and a last norm.
+    """Decoder layers one after another, all attending to one memory, and a last norm.
 
     Args:
         embed: Features.

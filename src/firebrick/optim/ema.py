@@ -67,7 +67,7 @@ class EMA:
         changed(self, name)
 
     def reset(self) -> None:
-        """Begin anew from the parameters as they are."""
+        """Start again from the present parameters."""
         self._averages = {n: astype(p.detach(), _wide(p.dtype), copy=False).detach() for n, p in self._parameters}
         if self._parameters:
             home = self._parameters[0][1].device

@@ -247,8 +247,8 @@ def save_checkpoint(
         The directory.
 
     Raises:
-        CheckpointError: Something in it cannot be stored, what is there is no checkpoint or has other files beside, the disk is
-            full or not writable.
+        CheckpointError: Something in it cannot be stored, the path is no checkpoint or one with other
+            files, the disk is full or not writable.
 
     Example:
         >>> import tempfile, firebrick as fb

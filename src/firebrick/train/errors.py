@@ -54,7 +54,7 @@ class FrozenTrainingWarning(UserWarning):
 
 
 class EagerTrainingWarning(UserWarning):
-    """A step cannot be traced into a graph, and runs as it is written."""
+    """A step cannot be traced into a graph, and runs eagerly."""
 
 
 class LossScaleWarning(UserWarning):
@@ -62,7 +62,7 @@ class LossScaleWarning(UserWarning):
 
 
 class ResumeWarning(UserWarning):
-    """A run goes on with other settings, data or batches than it was saved with; the message says which ones count."""
+    """A run goes on with other settings, data or batches than it was saved with; the message lists both."""
 
 
 class NothingTrainedWarning(UserWarning):

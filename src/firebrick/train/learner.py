@@ -93,15 +93,16 @@ class Learner:
             batch, and the memory is that of a part. Dropout draws what it would draw in the whole batch.
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
-        jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
-            written, and a warning says why; the results are the same up to rounding.
+        jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs
+            eagerly, and a warning has the reason; the results are the same up to rounding.
         precision: What the model computes in while it trains: "float32" (as None), "bfloat16" or "float16". Parameters, the
             loss, updates and evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are
             left out.
         events: Folder for event files that TensorBoard reads; None writes none.
         record_every: Steps between two rows of ``steps.jsonl`` in ``out``, and two points of the curves of single steps in
             ``events``; None records whole epochs only.
-        progress: Who is told what happens; by default a live bar in a terminal, and a line an epoch elsewhere.
+        progress: Object whose methods are called with the progress; by default a live bar in a terminal, and a line for each
+            epoch elsewhere.
         callbacks: ``Callback`` objects, called in their order after steps, epochs, validations and checkpoints.
         step: A step of training of one's own, called as ``step(minimizer, batch)``: see ``Minimizer``. It returns None, a loss,
             or numbers by name, which rows have as ``train_<name>``; "loss" is the sum of what it minimizes unless it returns
@@ -381,7 +382,7 @@ class Learner:
         """End a running ``fit`` after its epoch; for callbacks. ``fit`` returns as if that epoch had been the last.
 
         Args:
-            reason: What the line of output says.
+            reason: The text of the line of output.
         """
         self._stopping = reason
 
@@ -423,7 +424,7 @@ class Learner:
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
 
-        A ``ResumeWarning`` says what differs from what was saved, and which of both counts: this learner's ``clip_norm``,
+        A ``ResumeWarning`` lists what differs from what was saved, and which of both is used: this learner's ``clip_norm``,
         ``precision``, ``accumulate``, ``loss`` and plain settings of model and loss (``drop.p``), and the checkpoint's learning
         rate, optimizer settings and averages.
 

@@ -115,7 +115,7 @@ class Strategy(Protocol):
         ...
 
     def compare(self, settings: Mapping[str, str]) -> None:
-        """See that all processes run with these settings, each a text by its name.
+        """Check that all processes run with these settings.
 
         Args:
             settings: Texts by name.
@@ -123,7 +123,7 @@ class Strategy(Protocol):
         ...
 
     def check(self, model: Any, optimizer: Any = None, averages: Any = None) -> None:
-        """See that all replicas are equal; of processes, all call it after the same step.
+        """Check that all replicas are equal; all processes call it after the same step.
 
         Args:
             model: The learner's model.
@@ -144,7 +144,7 @@ class Strategy(Protocol):
         ...
 
     def begin(self, fn: Forward, model: Any, loader: DataLoader) -> str:
-        """What is to be done once before the first step; returns a line that says what was found, or nothing.
+        """Prepare the first step; returns a line about what was found, or an empty one.
 
         Args:
             fn: Function of a model and a batch that returns a loss.
@@ -188,7 +188,7 @@ class Strategy(Protocol):
         ...
 
     def spread(self, model: Any) -> None:
-        """Give the other devices what the owner has now.
+        """Copy the owner's parameters and buffers to the other devices.
 
         Args:
             model: The learner's model.
@@ -213,7 +213,7 @@ class Strategy(Protocol):
         ...
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
-        """A step as graphs, all that lies between transfers as one.
+        """A step as graphs, one for all operations between two transfers.
 
         Args:
             step: The step.

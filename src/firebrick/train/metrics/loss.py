@@ -74,7 +74,7 @@ class Loss(Metric):
 
 
 class Perplexity(Metric):
-    """exp(mean over tokens of -log softmax(logits)[label]): how many tokens a model hesitates between.
+    """exp(mean over tokens of -log softmax(logits)[label]): the effective number of tokens that the model chooses among.
 
     Args:
         ignore_index: Label of tokens that do not count, such as padding; None counts all.

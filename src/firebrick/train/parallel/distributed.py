@@ -127,7 +127,7 @@ class Distributed:
 
     @property
     def arrivals(self) -> Arrivals | None:
-        """What a backward pass tells of its gradients; it does not where ranks meet in each batch norm, whose sums must not
+        """What a backward pass reports of its gradients; it does not where ranks meet in each batch norm, whose sums must not
         get between the buckets of some ranks only."""
         return None if self.synchronised or self.group.size == 1 else self._arrivals
 
@@ -204,7 +204,7 @@ class Distributed:
         return loader.sharded([self.device] * self.group.size, self.divide, only=self.group.rank)
 
     def begin(self, fn: Forward, model: Module, loader: DataLoader) -> str:
-        """See that batches can be divided; returns a line that says how many ranks there are.
+        """Check that batches can be divided; returns a line with the number of ranks.
 
         Raises:
             TrainingError: Batch norm is synchronised, and a rank has no rows of some batch.
