@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import inspect
 import json
 import os
@@ -72,6 +73,36 @@ def test_a_page_that_shows_other_output_than_it_prints_fails(tmp_path: Path) -> 
     done = _run(page, tmp_path)
     assert done.returncode == 1
     assert "should print\n3\n\nand prints\n2" in done.stdout
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda p: p.name)
+def test_a_quick_start_can_be_pasted_into_a_python_prompt(page: Path) -> None:
+    blocks = [body for kind, body in BLOCK.findall(page.read_text("utf-8")) if kind == "python"]
+    pasted = "\n".join(blocks) + "\n"
+    assert pasted.count("\n") > 30
+    assert _refused_by_a_prompt(pasted) is None
+
+
+def test_a_prompt_refuses_a_statement_right_behind_a_block() -> None:
+    assert _refused_by_a_prompt("for k in range(3):\n    print(k)\n\nprint(k)\n") is None
+    assert _refused_by_a_prompt("for k in range(3):\n    print(k)\nprint(k)\n") == "print(k)"
+
+
+def _refused_by_a_prompt(text: str) -> str | None:
+    """The first line with which an interactive prompt reports a syntax error: it takes one statement after the other, and a
+    block ends with an empty line."""
+    statement: list[str] = []
+    for line in text.split("\n"):
+        if not statement and not line.strip():
+            continue
+        statement.append(line)
+        try:
+            done = codeop.compile_command("\n".join(statement), symbol="single") is not None
+        except SyntaxError:
+            return line
+        if done:
+            statement = []
+    return "\n".join(statement) if any(statement) else None
 
 
 def test_an_op_example_without_one_field_is_refused_by_its_name() -> None:
@@ -265,6 +296,9 @@ def test_the_site_builds_without_warnings(built: tuple[Path, subprocess.Complete
         ("gradient clipping", "reference/clipping/"),
         ("weight decay", "reference/optimizers/#fb.optim.AdamW"),
         ("custom op", "reference/kernels/"),
+        ("custom op", "guides/extending/#a-custom-op-from-numpy-code"),
+        ("fine-tuning PyTorch weights", "guides/fine-tuning/"),
+        ("vmap JAX", "from-jax/#what-is-different"),
     ],
 )
 def test_the_index_of_the_search_has_the_words_of_a_section(

@@ -14,9 +14,9 @@ from api_reference import PAGES, write
 
 
 def on_config(config: Any) -> Any:
-    """Add the pages to the navigation, behind the guide."""
+    """Add the pages to the navigation, in front of the reference."""
     chapters = [{group: [{p.title: f"reference/{p.file}.md"} for p in pages]} for group, pages in PAGES.items()]
-    at = next(k for k, entry in enumerate(config["nav"]) if "Guide" in entry) + 1
+    at = next(k for k, entry in enumerate(config["nav"]) if "Reference" in entry)
     config["nav"].insert(at, {"API reference": [{"All names": "reference/index.md"}, *chapters]})
     return config
 
