@@ -10,7 +10,8 @@ import pytest
 import firebrick as fb
 from api_reference import PAGES, Name, UnplacedNameError, place, public_names, write
 from api_reference.docstrings import markdown, parse
-from api_reference.writing import member_docstring, members, parameters
+from api_reference.writing import OTHER_NAMES, member_docstring, members, parameters
+from firebrick.core import other_names
 
 NAMES = [n for n in public_names() if n.same_as is None]
 
@@ -105,6 +106,15 @@ def test_no_exception_of_the_table_is_out_of_date() -> None:
     names = {n.path: n for n in NAMES}
     assert [p for p in NO_EXAMPLE if p not in names or ">>>" in names[p].doc] == []
     assert [p for p in NO_ARGS if p not in names or not _parameters(names[p]) - _described(names[p])] == []
+
+
+def test_the_names_of_other_libraries_stand_in_the_reference() -> None:
+    text = write()["reference/other-names.md"]
+    assert "| `zero_grad` | `nothing: gradients are returned" in text
+    names = [n for n, v in vars(other_names).items() if n.isupper() and isinstance(v, dict)]
+    assert len(names) == len(OTHER_NAMES)
+    rows = [f"| `{name}` | `{written}` |" for n in names for name, written in getattr(other_names, n).items()]
+    assert [row for row in rows if row not in text] == []
 
 
 def test_a_name_for_which_the_table_has_no_page_is_refused() -> None:

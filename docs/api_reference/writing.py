@@ -12,6 +12,7 @@ import firebrick as fb
 from api_reference.docstrings import LISTED, SECTIONS, Docstring, Link, markdown, parse
 from api_reference.names import Name, public_names
 from api_reference.pages import PAGES, Page, place
+from firebrick.core import other_names
 from firebrick.core.config import SETTINGS
 
 _WIDTH = 88
@@ -19,6 +20,16 @@ _CALLS = ("__call__", "__enter__", "__iter__", "__getitem__")
 """Special methods that are described if they have a docstring of their own."""
 _PROTOCOLS = (fb.train.Strategy,)
 """Protocols whose methods describe the arguments for the classes that implement them."""
+OTHER_NAMES = {
+    "Functions and modules, as in fb.NAME": other_names.FUNCTIONS,
+    "Layers, as in nn.NAME": other_names.LAYERS,
+    "Optimizers and schedules, as in optim.NAME": other_names.OPTIMIZERS,
+    "Random numbers, as in fb.random.NAME": other_names.RANDOM,
+    "Methods and attributes of tensors, as in x.NAME": other_names.METHODS,
+    "Methods and attributes of modules": other_names.OF_MODULES,
+    "Methods and attributes of optimizers": other_names.OF_OPTIMIZERS,
+}
+"""Names of other libraries, by where they are used."""
 
 
 def write() -> dict[str, str]:
@@ -37,7 +48,7 @@ def write() -> dict[str, str]:
     files = {n.path: places[n.path][0] for n in names}
     files |= {m: files[n.path] for n in names if not n.same_as for m in members(n)}
     out = {f"reference/{file}.md": _page(pages[file], on[file], files) for file in pages}
-    return {"reference/index.md": _index(on), **out}
+    return {"reference/index.md": _index(on), "reference/other-names.md": _other_names(), **out}
 
 
 def _address(code: str, file: str, files: dict[str, str], near: str = "fb") -> str | None:
@@ -72,6 +83,18 @@ def _index(on: dict[str, list[Name]]) -> str:
         for page in pages:
             lines += [f"### [{page.title}]({page.file}.md)", "", markdown(page.intro, lambda _: None), ""]
             lines += [" · ".join(f"[`{n.path.removeprefix('fb.')}`]({page.file}.md#{n.path})" for n in on[page.file]), ""]
+    return "\n".join(lines)
+
+
+def _other_names() -> str:
+    lines = ["# Names of other libraries", "", (
+        "Names of PyTorch, NumPy, JAX and Keras for which Firebrick has another name. Their use is an error whose text has the "
+        "right column. See also coming from [PyTorch](../from-pytorch.md), [NumPy](../from-numpy.md), [JAX](../from-jax.md), "
+        "[Keras](../from-keras.md) and [MLX](../from-mlx.md), and [the arguments of layers](../layers.md)."
+    ), ""]  # fmt: skip
+    for title, names in OTHER_NAMES.items():
+        lines += [f"## {title}", "", "| name | write |", "|---|---|"]
+        lines += [f"| `{name}` | `{written}` |" for name, written in sorted(names.items(), key=lambda n: n[0].lower())] + [""]
     return "\n".join(lines)
 
 
