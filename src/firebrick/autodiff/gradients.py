@@ -99,7 +99,7 @@ class Gradients:
         self.replace(leaf, gradient)
 
     def remove(self, leaf: Tensor) -> Tensor | None:
-        """Take a gradient out; None if there is none.
+        """Remove a gradient and return it; None if there is none.
 
         Args:
             leaf: A tensor or parameter.

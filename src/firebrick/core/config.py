@@ -117,7 +117,7 @@ SETTINGS = {
     "winograd": Setting(
         False,
         _switch,
-        "3×3 convolutions with fewer multiplications, precise only relative to the largest values near by",
+        "3×3 convolutions with fewer multiplications, precise only relative to the largest values nearby",
         compiled=True,
     ),
     "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),

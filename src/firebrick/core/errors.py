@@ -97,7 +97,7 @@ class LaunchError(ExecutionError):
 
 
 class DeviceLostError(ExecutionError):
-    """A device went away."""
+    """A device is no longer available."""
 
 
 class CollectiveTimeoutError(ExecutionError):

@@ -30,7 +30,7 @@ class Tensor:
         storage: The engine's buffer and who owns it.
         dtype: Element type.
         shape: Sizes of the axes.
-        device: Where it lives.
+        device: Device that holds the elements.
         node: Its node on the autodiff tape, or None when untracked.
         slot: Which result of ``node`` it is.
         leaf: Its leaf id (positive), 0 if it never was one, negative if rebound since.
@@ -457,7 +457,7 @@ class Tensor:
     # methods with the functions' names
 
     def reshape(self, *shape: Any) -> Tensor:
-        """``fb.reshape`` with the sizes as a tuple or one by one.
+        """The same elements in another shape: ``fb.reshape``, with the sizes as a tuple or one by one.
 
         Args:
             *shape: Sizes; one may be -1, which is computed from the others.
@@ -465,7 +465,7 @@ class Tensor:
         return _call["reshape"](self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
 
     def astype(self, dtype: Any, /) -> Tensor:
-        """``fb.astype``.
+        """The elements cast to a dtype: ``fb.astype``.
 
         Args:
             dtype: DType, or its name.
@@ -473,7 +473,7 @@ class Tensor:
         return _call["astype"](self, dtype)  # type: ignore[no-any-return]
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.sum``.
+        """Sum over axes: ``fb.sum``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
@@ -482,7 +482,7 @@ class Tensor:
         return _call["sum"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.mean``.
+        """Arithmetic mean over axes: ``fb.mean``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
@@ -491,7 +491,7 @@ class Tensor:
         return _call["mean"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.max``.
+        """Largest element over axes: ``fb.max``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
@@ -500,7 +500,7 @@ class Tensor:
         return _call["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.min``.
+        """Smallest element over axes: ``fb.min``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
@@ -509,7 +509,7 @@ class Tensor:
         return _call["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.argmax``.
+        """Lowest index of the largest element: ``fb.argmax``.
 
         Args:
             axis: Axis; by default the index is of the flattened tensor.

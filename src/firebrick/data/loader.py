@@ -52,13 +52,13 @@ class DataLoader:
     Args:
         dataset: Anything with ``__len__`` and ``__getitem__``, or an ``IterableDataset``; with ``fetch(indices)`` it is asked
             for whole batches, unless ``sample_transform`` or ``collate`` wants samples.
-        batch_size: Samples a batch, at least 1.
+        batch_size: Number of samples in a batch, at least 1.
         shuffle: Whether to visit the samples in the seeded order of the epoch, else as stored.
         sampler: Another order: called as ``sampler(seed, epoch)``, returns the numbers of the epoch's samples.
         seed: Seed of the order.
         drop_last: Whether to leave out a smaller last batch.
-        device: Where batches are placed; the default device at this moment if None.
-        name: What error messages call the loader.
+        device: Device of the batches; the present default device if None.
+        name: Name of the loader in error messages.
         sample_transform: Called with each sample as the data set gives it; returns the sample to join.
         collate: Called with the list of a batch's samples; returns its arrays. ``fb.data.collate``, which stacks, if None.
         augment: A random change of the arrays, or a list of them that are applied in order, before ``transform``; which one a
@@ -200,7 +200,7 @@ class DataLoader:
 
     @property
     def samples(self) -> int:
-        """Samples an epoch gives, those of a dropped last batch left out.
+        """Number of samples in an epoch, without those of a dropped last batch.
 
         Raises:
             UnknownLengthError: The data set is a stream without a length.
@@ -301,7 +301,7 @@ class DataLoader:
         return self._place(made, job)
 
     def close(self) -> None:
-        """End the workers that ``keep_workers`` kept; the loader can be used on."""
+        """End the workers that ``keep_workers`` kept; the loader can still be used."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -550,7 +550,7 @@ class DataLoader:
 
     @property
     def position(self) -> int:
-        """How many samples of the running epoch were handed out."""
+        """Number of samples of the running epoch that were returned."""
         return self._position
 
     def cursor(self) -> dict[str, Any]:

@@ -19,8 +19,8 @@ class WindowDataset:
 
     Args:
         values: Floating [rows, series]. They are neither copied nor written.
-        look_back: Rows that are seen.
-        horizon: Rows that follow them.
+        look_back: Rows of the input.
+        horizon: Rows of the target, which follow them.
 
     Raises:
         ConfigError: A length is no int of at least 1.

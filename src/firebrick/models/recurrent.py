@@ -18,7 +18,7 @@ class LSTMForecaster(Module):
 
     Args:
         series: Number of series of a window.
-        window: Rows that are seen.
+        window: Rows of the input.
         horizon: Rows that are predicted.
         hidden: Features of the LSTM's state.
         layers: LSTM layers, one on the other.
@@ -68,7 +68,7 @@ def lstm_forecaster(
 
     Args:
         series: Number of series of a window.
-        window: Rows that are seen.
+        window: Rows of the input.
         horizon: Rows that are predicted.
         hidden: Features of the LSTM's state.
         layers: LSTM layers, one on the other.

@@ -320,11 +320,11 @@ class Module:
     # modes and places
 
     def train(self) -> Self:
-        """Switch to training: dropout drops."""
+        """Switch to training mode: dropout is active, batch norm uses and updates statistics; returns the module."""
         return self._switch(True)
 
     def eval(self) -> Self:
-        """Switch to evaluation: dropout is the identity."""
+        """Switch to evaluation mode: no dropout, and batch norm with its running statistics; returns the module."""
         return self._switch(False)
 
     def _switch(self, training: bool) -> Self:
@@ -338,7 +338,7 @@ class Module:
         return self
 
     def freeze(self) -> Self:
-        """Leave all parameters of this module out of gradients and updates."""
+        """Exclude all parameters of this module from gradients and updates."""
         for p in self.parameters():
             p.frozen = True
         return self

@@ -89,7 +89,7 @@ class EMA:
         return {n: a.detach() for n, a in self._averages.items()}
 
     def update(self, valid: Tensor | None = None) -> None:
-        """Take the parameters' values into the averages.
+        """Update the averages with the present values of the parameters.
 
         Args:
             valid: Bool []; where it is False, nothing changes, as in an optimizer's update by gradients that are not.

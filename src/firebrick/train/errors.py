@@ -58,7 +58,7 @@ class EagerTrainingWarning(UserWarning):
 
 
 class LossScaleWarning(UserWarning):
-    """Gradients overflow float16 however little the loss is scaled."""
+    """Gradients overflow float16 at every scale of the loss."""
 
 
 class ResumeWarning(UserWarning):

@@ -24,14 +24,14 @@ class Epoch:
     Attributes:
         epoch: Its number, from 1.
         step: Steps done in all when it ended.
-        train_loss: Mean loss a sample while it trained.
-        train_accuracy: Share of samples right while it trained; None where there are no classes.
-        valid_loss: Mean loss a sample of the validation data after it; None without such data.
-        valid_accuracy: Share of samples right of the validation data after it.
-        train_mse, train_mae: Mean squared and absolute error while it trained; None where no numbers are predicted.
-        valid_mse, valid_mae: The same of the validation data after it.
-        learning_rate: That of the next step, when it ended.
-        samples_per_second: Samples trained a second, without validation and checkpoint.
+        train_loss: Mean loss per sample in training.
+        train_accuracy: Share of samples classified correctly in training; None where there are no classes.
+        valid_loss: Mean loss per sample of the validation data after the epoch; None without such data.
+        valid_accuracy: Share of samples of the validation data classified correctly.
+        train_mse, train_mae: Mean squared and absolute error in training; None where no numbers are predicted.
+        valid_mse, valid_mae: The same of the validation data.
+        learning_rate: Learning rate of the step after the epoch.
+        samples_per_second: Samples trained per second, without validation and checkpoint.
         seconds: Time spent training.
         metrics: Further metrics that are one number, by name with "train_" or "valid_" in front.
 

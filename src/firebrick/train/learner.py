@@ -85,10 +85,10 @@ class Learner:
         config: Plain values (text, numbers, bools, None, lists and dicts of them) that say how to build the model again; kept
             in each checkpoint.
         class_names: Names of the classes, for the confusion matrix; of the series, where they are forecast.
-        patience: Steps after which what stands still is warned of.
+        patience: Number of steps with the same loss, or without a gradient of a parameter, after which a warning is given.
         checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
         checkpoint_steps: Most steps between two checkpoints within an epoch; None counts seconds alone.
-        keep: Checkpoints that stay in the run directory, the newest among them; the best one stays besides.
+        keep: Number of latest checkpoints kept in the run directory; the best one is kept in addition.
         accumulate: Parts that each device's rows of a batch are run in, one after the other: gradients are those of the whole
             batch, and the memory is that of a part. Dropout draws what it would draw in the whole batch.
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
@@ -108,7 +108,7 @@ class Learner:
             or numbers by name, which rows have as ``train_<name>``; "loss" is the sum of what it minimizes unless it returns
             another. ``loss`` is then that of the validation alone.
         metrics: Further metrics of training and validation, called as ``update(output, target)``: a list of ``Metric`` objects,
-            called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They stay as they are: copies count.
+            called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They are copied, not changed.
 
     Schedules that wait for a metric (``optim.reduce_on_plateau``) are given one after each epoch: the loss, or the accuracy
     for mode "max", of the validation if there is one.
@@ -262,8 +262,8 @@ class Learner:
         (``NothingTrainedWarning``); ``epochs=learner.epoch + 2`` trains 2 more.
 
         Raises:
-            TrainingError: Something does not fit together, such as an epoch that was begun with other samples or in another
-                order; it is found before the first step.
+            TrainingError: Model, loss, loaders or devices are incompatible, or the epoch was begun with other samples or in another
+                order; raised before the first step.
             NonFiniteLossError: The loss became NaN or infinite. Checkpoints of earlier epochs stay.
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """

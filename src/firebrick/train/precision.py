@@ -46,7 +46,7 @@ class LossScaler:
     gradients were not. It is tensors, so that a step with it is one graph.
 
     Args:
-        devices: Where it is needed; the first decides.
+        devices: Devices on which it is used; the first one computes the next scale.
         scale: What it starts from.
         interval: Finite steps before it doubles.
 
