@@ -262,8 +262,8 @@ class Learner:
         (``NothingTrainedWarning``); ``epochs=learner.epoch + 2`` trains 2 more.
 
         Raises:
-            TrainingError: Model, loss, loaders or devices are incompatible, or the epoch was begun with other samples or in another
-                order; raised before the first step.
+            TrainingError: Model, loss, loaders or devices are incompatible, or the epoch was begun with other samples or in
+                another order; raised before the first step.
             NonFiniteLossError: The loss became NaN or infinite. Checkpoints of earlier epochs stay.
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
