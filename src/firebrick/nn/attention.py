@@ -93,14 +93,14 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """Number of places seen."""
+        """Number of positions in the cache."""
         return 0 if self.keys is None else self.keys.shape[2]
 
     def append(self, keys: Tensor, values: Tensor, *, layer: Module | None = None) -> tuple[Tensor, Tensor]:
         """Add [batch, heads, n, d] at the end, and return all keys and values.
 
         Args:
-            keys: Those of the new places.
+            keys: Keys of the new positions.
             values: Likewise.
             layer: The layer that they are of, which the cache belongs to from then on.
 
@@ -202,7 +202,7 @@ class MultiheadAttention(Module):
         bias: Whether the projections have biases.
         key_features: Features of the key; ``embed`` by default.
         value_features: Features of the value; ``key_features`` by default.
-        rotary: Turns queries and keys by their places (``nn.RotaryPositions`` of ``embed // heads`` features).
+        rotary: Rotates queries and keys by their positions (``nn.RotaryPositions`` of ``embed // heads`` features).
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -260,16 +260,17 @@ class MultiheadAttention(Module):
     ) -> Any:  # fmt: skip
         """Attend from query [batch, n, embed] to key [batch, m, key_features] and value [batch, m, value_features].
 
-        A query that may look nowhere gets zeros from the heads (hence the bias of ``out``).
+        A query without any key gets zeros from the heads (hence the bias of ``out``).
 
         Args:
-            query: What looks.
-            key: What is looked at; the query by default (self-attention).
-            value: What is taken from there; the key by default.
+            query: Queries.
+            key: Keys; the query by default (self-attention).
+            value: Values; the key by default.
             mask: Bool [n, m], [batch, n, m] or [batch, heads, n, m] (axes of size 1 broadcast); True where a query may look.
             bias: Floating tensor of the same shapes, added to the scores Q Kᵀ / √d.
             key_mask: Bool [batch, m], True for keys that are no padding.
-            causal: Whether a query looks only at its own place and earlier ones; the last query is at the last key.
+            causal: Whether a query attends only to its own position and earlier ones; the last query and the last key are
+                at one position.
             need_weights: Whether to return the attention weights, before dropout, as well.
             cache: In self-attention: keys and values of earlier calls, which this call looks at and adds its own to; ``m``
                 counts them all. With ``key`` given: keeps the projected key and value, which later calls do not project again.

@@ -63,7 +63,7 @@ class _Convolution(Module):
         """Map x [batch, in_channels, *image] to [batch, out_channels, *places].
 
         Args:
-            x: Floating tensor [batch, in_channels, *image], with as many axes of the image as the name of the layer says.
+            x: Floating tensor [batch, in_channels, *image], with as many axes of the image as in the name of the layer.
         """
         if x.ndim != self._rank + 2 or x.shape[1] != self.in_channels:
             raise ShapeError(

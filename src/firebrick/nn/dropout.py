@@ -99,7 +99,7 @@ class _ChannelDropout(_Dropping):
         """Drop channels of a floating x [batch, channels, *image].
 
         Args:
-            x: Floating tensor [batch, channels, *image], with as many axes of the image as the name of the layer says.
+            x: Floating tensor [batch, channels, *image], with as many axes of the image as in the name of the layer.
         """
         if x.ndim != self._rank + 2:
             raise ShapeError(

@@ -71,7 +71,7 @@ class PixelShuffle(Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Move channels to places.
+        """Move channels to positions.
 
         Args:
             x: Tensor [batch, channels · factor², height, width].
@@ -99,7 +99,7 @@ class PixelUnshuffle(Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Move places to channels.
+        """Move positions to channels.
 
         Args:
             x: Tensor [batch, channels, height · factor, width · factor].

@@ -195,7 +195,7 @@ class _InstanceNorm(_ChannelNorm):
         """Normalise each channel of each sample; in evaluation by running statistics, if they are tracked.
 
         Args:
-            x: Floating tensor [batch, features, *image], with as many axes of the image as the name of the layer says.
+            x: Floating tensor [batch, features, *image], with as many axes of the image as in the name of the layer.
         """
         self._check(x)
         if not self.training and self.running_mean is not None:

@@ -215,7 +215,7 @@ class RNN(Module):
         hidden_size: Features of the state.
         num_layers: Layers.
         nonlinearity: "tanh" or "relu".
-        bias: Whether b_ih and b_hh are there.
+        bias: Whether there are biases b_ih and b_hh.
         batch_first: Whether x and y are [batch, length, features]; else [length, batch, features]. States are
             [num_layers · directions, batch, hidden_size] either way.
         dropout: Probability of dropping an element between two layers in training.
@@ -225,7 +225,7 @@ class RNN(Module):
         device: Device of the parameters.
 
     Attributes:
-        weight_ih_l0: Parameter [hidden_size, input_size]; likewise ``_l1`` and so on, ``_l0_reverse`` for the way back.
+        weight_ih_l0: Parameter [hidden_size, input_size]; also ``_l1`` and so on, ``_l0_reverse`` for the backward direction.
         weight_hh_l0: Parameter [hidden_size, hidden_size].
         bias_ih_l0: Parameter [hidden_size]; absent without ``bias``.
         bias_hh_l0: Parameter [hidden_size]; absent without ``bias``.
@@ -259,7 +259,7 @@ class RNN(Module):
         Args:
             x: Tensor [batch, length, input_size] (see ``batch_first``).
             state: State before the first step [num_layers · directions, batch, hidden_size]; zeros by default.
-            lengths: Steps of each row that count, integers [batch] in [1, length]; all by default. What follows in x is not
+            lengths: Number of steps of each row, integers [batch] in [1, length]; all by default. What follows in x is not
                 looked at, outputs there are 0, and the way back starts at each row's own end.
 
         Returns:
@@ -289,7 +289,7 @@ class LSTM(Module):
         input_size: Features of x.
         hidden_size: Features of the cell c (and of h without ``proj_size``).
         num_layers: Layers: each takes the outputs of the one before.
-        bias: Whether b_ih and b_hh are there.
+        bias: Whether there are biases b_ih and b_hh.
         batch_first: Whether x and y are [batch, length, features]; else [length, batch, features]. States are
             [num_layers · directions, batch, size] either way.
         dropout: Probability of dropping an element between two layers in training.
@@ -344,7 +344,7 @@ class LSTM(Module):
             x: Tensor [batch, length, input_size] (see ``batch_first``).
             state: State before the first step, (h [num_layers · directions, batch, size of h], c [num_layers · directions,
                 batch, hidden_size]); zeros by default.
-            lengths: Steps of each row that count, integers [batch] in [1, length]; all by default. What follows in x is not
+            lengths: Number of steps of each row, integers [batch] in [1, length]; all by default. What follows in x is not
                 looked at, outputs there are 0, and the way back starts at each row's own end.
 
         Returns:
@@ -372,7 +372,7 @@ class GRU(Module):
         input_size: Features of x.
         hidden_size: Features of the state.
         num_layers: Layers: each takes the outputs of the one before.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         batch_first: Whether x and y are [batch, length, features]; else [length, batch, features]. States are
             [num_layers · directions, batch, hidden_size] either way.
         dropout: Probability of dropping an element between two layers in training.
@@ -452,7 +452,7 @@ class RNNCell(Module):
     Args:
         input_size: Features of x.
         hidden_size: Features of the state.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         nonlinearity: "tanh" or "relu".
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
@@ -499,7 +499,7 @@ class LSTMCell(Module):
     Args:
         input_size: Features of x.
         hidden_size: Features of the state.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -546,7 +546,7 @@ class GRUCell(Module):
     Args:
         input_size: Features of x.
         hidden_size: Features of the state.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.

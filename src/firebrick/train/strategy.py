@@ -98,7 +98,7 @@ class Strategy(Protocol):
         ...
 
     def agree(self, stop: bool) -> bool:
-        """Whether to stop: where several processes run a step, what all of them know by the end of the last one.
+        """Whether to stop; of several processes, what all of them were asked by the end of the last step.
 
         Args:
             stop: Whether this process was asked to stop.
@@ -133,7 +133,7 @@ class Strategy(Protocol):
         ...
 
     def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
-        """Bring the model, the optimizer's state and an ``EMA`` to their devices; returns the loader to draw from.
+        """Move the model, the optimizer's state and an ``EMA`` to their devices; returns the loader to iterate over.
 
         Args:
             model: The learner's model.

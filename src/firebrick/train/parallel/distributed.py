@@ -62,9 +62,9 @@ class Distributed:
 
     Args:
         device: This rank's; the default device if None, on GPUs the one of this rank's number on its host.
-        backend: "gloo", "nccl" or "mpi"; what the launcher says if None. A group that ``distributed.init`` made is taken as
+        backend: "gloo", "nccl" or "mpi"; that of the launcher if None. A group that ``distributed.init`` made is taken as
             it is.
-        shares: How the rows of a batch are dealt: "even", or one number a rank.
+        shares: How the rows of a batch are divided: "even", or one number a rank.
         batch_norm: As of ``DataParallel``.
         bucket_bytes: Bytes of gradients at which a bucket is full. Each is reduced as soon as the backward pass has finished
             it, while the pass goes on; with synchronised batch norm, whose own sums come in between, after the pass.
@@ -122,7 +122,7 @@ class Distributed:
 
     @property
     def main(self) -> bool:
-        """Whether this is the rank that writes."""
+        """Whether this is the rank that writes the run directory."""
         return self.group.rank == 0
 
     @property
@@ -166,7 +166,7 @@ class Distributed:
         )
 
     def check(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
-        """Raise TrainingError unless all ranks have the same bits; where their engines are unlike, of the model alone, which
+        """Raise TrainingError unless all ranks have the same bits; where their engines differ, of the model alone, which
         rank 0 sends."""
         if self.group.size > 1:
             self.check_replicas(model, *((optimizer, averages) if self._alike else ()))
@@ -271,7 +271,7 @@ class Distributed:
         optimizer.update(model, grads)
 
     def spread(self, model: Module) -> None:
-        """Where engines are unlike, take over rank 0's parameters; check now and then that all ranks have the same.
+        """Where engines differ, copy rank 0's parameters; compare the ranks at intervals.
 
         Raises:
             TrainingError: A rank differs.
@@ -331,7 +331,7 @@ class Distributed:
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes nothing over."""
+        """Do nothing: no state is kept."""
 
     # the ranks
 
