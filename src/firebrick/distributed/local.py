@@ -88,7 +88,7 @@ class LocalGroup:
     def reduce_scatter(
         self, xs: Sequence[Tensor | None], op: str = "sum", weights: Sequence[float] | None = None
     ) -> list[Tensor]:
-        """The reduction, divided among the devices: of its n rows, device r of P gets rows ⌊n · r / P⌋ to ⌊n · (r + 1) / P⌋ - 1.
+        """The reduction, divided: of its n rows, device r of P gets rows ⌊n · r / P⌋ to ⌊n · (r + 1) / P⌋ - 1.
 
         Arguments and errors as of ``reduce``; tensors have at least one axis.
 
