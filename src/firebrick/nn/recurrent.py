@@ -300,7 +300,7 @@ class LSTM(Module):
         device: Device of the parameters.
 
     Attributes:
-        weight_ih_l0: Parameter [4 · hidden_size, input_size], rows for i, f, g, o; likewise ``_l1`` and so on,
+        weight_ih_l0: Parameter [4 · hidden_size, input_size], rows for i, f, g, o; also ``_l1`` and so on,
             ``_l0_reverse`` for the way back.
         weight_hh_l0: Parameter [4 · hidden_size, size of h].
         bias_ih_l0: Parameter [4 · hidden_size]; absent without ``bias``.
@@ -382,7 +382,7 @@ class GRU(Module):
         device: Device of the parameters.
 
     Attributes:
-        weight_ih_l0: Parameter [3 · hidden_size, input_size], rows for r, z, n; likewise ``_l1`` and so on, ``_l0_reverse``
+        weight_ih_l0: Parameter [3 · hidden_size, input_size], rows for r, z, n; also ``_l1`` and so on, ``_l0_reverse``
             for the way back.
         weight_hh_l0: Parameter [3 · hidden_size, hidden_size].
         bias_ih_l0: Parameter [3 · hidden_size]; absent without ``bias``.

@@ -239,9 +239,9 @@ def save_checkpoint(
     Args:
         path: The directory; replaced if it is a checkpoint, and holds nothing else.
         model: Tensors by name, as of ``model.state_dict()``.
-        optimizer: A tree of tensors and plain values, as of ``optimizer.state_dict()``.
-        state: Plain values, and trees with small tensors, by name.
-        config: Plain values by name that say how to build the model again.
+        optimizer: A tree of tensors and plain values, as of ``optimizer.state_dict()``; None for none.
+        state: Plain values, and trees with small tensors, by name; none by default.
+        config: Plain values by name that describe how to build the model again; none by default.
 
     Returns:
         The directory.
@@ -264,7 +264,8 @@ def save_checkpoint(
         >>> found.model["weight"].tolist(), found.optimizer, found.state["epoch"]
         ([1.0, 1.0], {'step': 3}, 1)
     """
-    return write(take_snapshot(model=model, optimizer=optimizer, state=state or {}, config=config or {}), path)
+    state, config = ({} if d is None else d for d in (state, config))
+    return write(take_snapshot(model=model, optimizer=optimizer, state=state, config=config), path)
 
 
 def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> Path:
