@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codeop
+import inspect
 import json
 import os
 import re
@@ -17,24 +19,30 @@ import firebrick as fb
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
 BLOCK = re.compile(r"```(python|pycon)\n(.*?)```", flags=re.S)
-ROW = re.compile(r"^\| `(.*)` \| `(.*)` \|$", flags=re.M)
+ROW = re.compile(r"^\| `([^`]*)` \| `([^`]*)` \|$", flags=re.M)
+NEEDS_TORCH = ("fine-tuning.md",)
 EXAMPLES = dict(
     re.findall(r"## (Adding an? [\w ]+)\n.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.S)
 )
 
-# runs the blocks of a page in one namespace, `pycon` blocks as doctests
+# runs the blocks of a page in one namespace: `pycon` blocks as doctests, and a `text` block is what the one before it prints
 RUNNER = """
-import doctest, linecache, re, sys, types
+import contextlib, doctest, io, linecache, re, sys, types
 from pathlib import Path
 sys.modules["page"] = page = types.ModuleType("page")  # classes of a page can be pickled
 names, failed = vars(page), 0
 text = Path(sys.argv[1]).read_text("utf-8")
-for number, (kind, body) in enumerate(re.findall(r"```(python|pycon)\\n(.*?)```", text, flags=re.S)):
+blocks = re.findall(r"```(python|pycon)\\n(.*?)```(?:\\n```text\\n(.*?)```)?", text, flags=re.S)
+for number, (kind, body, shown) in enumerate(blocks):
     if kind == "python":
         linecache.cache[f"block {number}"] = len(body), None, body.splitlines(True), f"block {number}"  # for inspect
-        exec(compile(body, f"block {number}", "exec"), names)
+        with contextlib.redirect_stdout(io.StringIO() if shown else sys.stdout) as printed:
+            exec(compile(body, f"block {number}", "exec"), names)
+        if shown and not doctest.OutputChecker().check_output(shown, printed.getvalue(), doctest.ELLIPSIS):
+            print(f"block {number} should print\\n{shown}\\nand prints\\n{printed.getvalue()}")
+            failed += 1
     else:
         test = doctest.DocTestParser().get_doctest(body, names, f"block {number}", sys.argv[1], 0)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -44,11 +52,57 @@ sys.exit(1 if failed else 0)
 """
 
 
+def _run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", RUNNER, str(page)], capture_output=True, text=True, check=False, cwd=folder)
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text("utf-8"))], ids=lambda p: p.name)
 def test_the_snippets_of_a_page_run_as_they_are_printed(page: Path, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", RUNNER, str(page)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    if page.name in NEEDS_TORCH:
+        pytest.importorskip("torch", reason="torch, which the page is about")
+    done = _run(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr
+
+
+def test_a_page_that_shows_other_output_than_it_prints_fails(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1 + 1)\n```\n```text\n2\n```\n", "utf-8")
+    assert _run(page, tmp_path).returncode == 0
+    page.write_text("```python\nprint(1 + 1)\n```\n```text\n3\n```\n", "utf-8")
+    done = _run(page, tmp_path)
+    assert done.returncode == 1
+    assert "should print\n3\n\nand prints\n2" in done.stdout
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda p: p.name)
+def test_a_quick_start_can_be_pasted_into_a_python_prompt(page: Path) -> None:
+    blocks = [body for kind, body in BLOCK.findall(page.read_text("utf-8")) if kind == "python"]
+    pasted = "\n".join(blocks) + "\n"
+    assert pasted.count("\n") > 30
+    assert _refused_by_a_prompt(pasted) is None
+
+
+def test_a_prompt_refuses_a_statement_right_behind_a_block() -> None:
+    assert _refused_by_a_prompt("for k in range(3):\n    print(k)\n\nprint(k)\n") is None
+    assert _refused_by_a_prompt("for k in range(3):\n    print(k)\nprint(k)\n") == "print(k)"
+
+
+def _refused_by_a_prompt(text: str) -> str | None:
+    """The first line with which an interactive prompt reports a syntax error: it takes one statement after the other, and a
+    block ends with an empty line."""
+    statement: list[str] = []
+    for line in text.split("\n"):
+        if not statement and not line.strip():
+            continue
+        statement.append(line)
+        try:
+            done = codeop.compile_command("\n".join(statement), symbol="single") is not None
+        except SyntaxError:
+            return line
+        if done:
+            statement = []
+    return "\n".join(statement) if any(statement) else None
 
 
 def test_an_op_example_without_one_field_is_refused_by_its_name() -> None:
@@ -115,6 +169,86 @@ def test_both_columns_give_the_same_values(theirs: str, ours: str) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-10 if w.dtype != np.float32 else 1e-6, atol=1e-12)
 
 
+# coming from other libraries
+
+VALUED = re.compile(r"^\| `([^`]*)` \| `([^`]*)` \| `([^`]*)` \|$", flags=re.M)
+COMPARED = ROW.findall((DOCS / "from-numpy.md").read_text("utf-8"))
+EVALUATED = [
+    (f"{page}: {ours}", ours)
+    for page in ("from-keras.md", "from-mlx.md")
+    for _, ours in ROW.findall((DOCS / page).read_text("utf-8"))
+]
+VALUES = [
+    (f"{page}: {ours}", ours, value)
+    for page in ("from-jax.md", "from-keras.md", "from-mlx.md")
+    for _, ours, value in VALUED.findall((DOCS / page).read_text("utf-8"))
+]
+
+
+def _given() -> dict[str, Any]:
+    fb.random.seed(0)
+    model = fb.nn.Linear(4, 1)
+    libraries = {"fb": fb, "nn": fb.nn, "optim": fb.optim, "train": fb.train}
+    tensors = {k: fb.asarray(a) for k, a in _arrays().items()}
+    return {**libraries, **tensors, "model": model, "optimizer": fb.optim.SGD(model, lr=0.1)}
+
+
+def _check(ours: str, value: Any) -> None:
+    got, want = _plain(eval(ours, _given())), _plain(value)
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert (g.shape, g.dtype) == (w.shape, w.dtype)
+        np.testing.assert_allclose(g, w, rtol=1e-10 if w.dtype != np.float32 else 1e-6, atol=1e-12)
+
+
+def test_each_page_has_rows() -> None:
+    assert len(COMPARED) > 35
+    assert len(EVALUATED) > 45
+    assert len(VALUES) > 55
+
+
+@pytest.mark.parametrize(("theirs", "ours"), COMPARED, ids=[r[1] for r in COMPARED])
+def test_numpy_and_firebrick_give_the_same_values(theirs: str, ours: str) -> None:
+    _check(ours, eval(theirs, {"np": np, **_arrays()}))
+
+
+@pytest.mark.parametrize(("ours", "value"), [r[1:] for r in VALUES], ids=[r[0] for r in VALUES])
+def test_what_replaces_a_function_has_the_stated_value(ours: str, value: str) -> None:
+    _check(ours, eval(value, {"np": np, **_arrays()}))
+
+
+@pytest.mark.parametrize("ours", [r[1] for r in EVALUATED], ids=[r[0] for r in EVALUATED])
+def test_what_replaces_a_layer_or_a_call_can_be_evaluated(ours: str) -> None:
+    eval(ours, _given())
+
+
+# layers and their arguments
+
+LAYER_ROW = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| `(.*?)` \| .*\|$", flags=re.M)
+OF_ALL_LAYERS = ("generator", "dtype", "device", "seed")
+
+
+def _arguments(layer: type) -> str:
+    """Arguments of a layer as the table has them."""
+    parts = []
+    parameters = [p for p in inspect.signature(layer).parameters.values() if p.name not in OF_ALL_LAYERS]
+    for p in parameters:
+        if p.kind is p.KEYWORD_ONLY and "*" not in parts:
+            parts.append("*")
+        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        parts.append(stars + p.name if p.default is p.empty else f"{p.name}={p.default!r}".replace("'", '"'))
+    return ", ".join(parts)
+
+
+def test_the_table_of_layers_has_the_arguments_of_every_layer() -> None:
+    rows = LAYER_ROW.findall((DOCS / "layers.md").read_text("utf-8"))
+    shown = {name: arguments for names, arguments in rows for name in re.findall(r"`(\w+)`", names)}
+    layers = {n: getattr(fb.nn, n) for n in fb.nn.__all__}
+    layers = {n: c for n, c in layers.items() if isinstance(c, type) and issubclass(c, fb.nn.Module) and c is not fb.nn.Module}
+    takes = {n: _arguments(c) for n, c in layers.items()}
+    assert shown == {n: a for n, a in takes.items() if a not in ("", "*args, **kwargs")}
+
+
 # generated pages
 
 
@@ -162,6 +296,9 @@ def test_the_site_builds_without_warnings(built: tuple[Path, subprocess.Complete
         ("gradient clipping", "reference/clipping/"),
         ("weight decay", "reference/optimizers/#fb.optim.AdamW"),
         ("custom op", "reference/kernels/"),
+        ("custom op", "guides/extending/#a-custom-op-from-numpy-code"),
+        ("fine-tuning PyTorch weights", "guides/fine-tuning/"),
+        ("vmap JAX", "from-jax/#what-is-different"),
     ],
 )
 def test_the_index_of_the_search_has_the_words_of_a_section(

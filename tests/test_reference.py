@@ -7,8 +7,11 @@ import re
 
 import pytest
 
+import firebrick as fb
 from api_reference import PAGES, Name, UnplacedNameError, place, public_names, write
 from api_reference.docstrings import markdown, parse
+from api_reference.writing import OTHER_NAMES, member_docstring, members, parameters
+from firebrick.core import other_names
 
 NAMES = [n for n in public_names() if n.same_as is None]
 
@@ -56,6 +59,16 @@ def lacking_args() -> list[str]:
     return [n.path for n in NAMES if not _is_raised(n) and n.path not in NO_ARGS and _parameters(n) - _described(n)]
 
 
+def lacking_args_of_methods() -> list[str]:
+    found = []
+    for n in NAMES:
+        owner = n.value if isinstance(n.value, type) else type(n.value)
+        for path, (value, kind) in members(n).items():
+            if kind != "property" and set(parameters(value, kind)) - member_docstring(owner, value).names():
+                found.append(path)
+    return found
+
+
 def lacking_example() -> list[str]:
     described = [n for n in NAMES if n.kind in ("function", "class") and not _is_raised(n)]
     return [n.path for n in described if n.path not in NO_EXAMPLE and ">>>" not in n.doc]
@@ -70,6 +83,21 @@ def test_every_public_function_and_class_describes_its_arguments() -> None:
     assert lacking_args() == []
 
 
+def test_every_public_method_describes_its_arguments() -> None:
+    assert lacking_args_of_methods() == []
+
+
+def test_a_method_has_the_arguments_of_the_method_that_it_implements() -> None:
+    class Stopping(fb.train.EarlyStopping):
+        def on_epoch_end(self, learner: object, row: object, more: int = 0) -> None:
+            """Follow the epoch."""
+
+    doc = member_docstring(Stopping, Stopping.on_epoch_end)
+    assert [names for names, _ in doc.items("Args")] == ["learner", "row"]
+    shown = write()["reference/strategies.md"]
+    assert "- `rows`: Number of rows of the batch." in shown[shown.index("### `DataParallel.divide`") :][:400]
+
+
 def test_every_public_function_and_class_has_an_example() -> None:
     assert lacking_example() == []
 
@@ -78,6 +106,15 @@ def test_no_exception_of_the_table_is_out_of_date() -> None:
     names = {n.path: n for n in NAMES}
     assert [p for p in NO_EXAMPLE if p not in names or ">>>" in names[p].doc] == []
     assert [p for p in NO_ARGS if p not in names or not _parameters(names[p]) - _described(names[p])] == []
+
+
+def test_the_names_of_other_libraries_stand_in_the_reference() -> None:
+    text = write()["reference/other-names.md"]
+    assert "| `zero_grad` | `nothing: gradients are returned" in text
+    names = [n for n, v in vars(other_names).items() if n.isupper() and isinstance(v, dict)]
+    assert len(names) == len(OTHER_NAMES)
+    rows = [f"| `{name}` | `{written}` |" for n in names for name, written in getattr(other_names, n).items()]
+    assert [row for row in rows if row not in text] == []
 
 
 def test_a_name_for_which_the_table_has_no_page_is_refused() -> None:

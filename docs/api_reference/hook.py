@@ -12,12 +12,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from api_reference import PAGES, write
 
+OPENING = ({"All names": "reference/index.md"}, {"Names of other libraries": "reference/other-names.md"})
+
 
 def on_config(config: Any) -> Any:
-    """Add the pages to the navigation, behind the guide."""
+    """Add the pages to the navigation, in front of the reference."""
     chapters = [{group: [{p.title: f"reference/{p.file}.md"} for p in pages]} for group, pages in PAGES.items()]
-    at = next(k for k, entry in enumerate(config["nav"]) if "Guide" in entry) + 1
-    config["nav"].insert(at, {"API reference": [{"All names": "reference/index.md"}, *chapters]})
+    at = next(k for k, entry in enumerate(config["nav"]) if "Reference" in entry)
+    config["nav"].insert(at, {"API reference": [*OPENING, *chapters]})
     return config
 
 

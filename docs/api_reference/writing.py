@@ -8,14 +8,28 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import firebrick as fb
 from api_reference.docstrings import LISTED, SECTIONS, Docstring, Link, markdown, parse
 from api_reference.names import Name, public_names
 from api_reference.pages import PAGES, Page, place
+from firebrick.core import other_names
 from firebrick.core.config import SETTINGS
 
 _WIDTH = 88
 _CALLS = ("__call__", "__enter__", "__iter__", "__getitem__")
 """Special methods that are described if they have a docstring of their own."""
+_PROTOCOLS = (fb.train.Strategy,)
+"""Protocols whose methods describe the arguments for the classes that implement them."""
+OTHER_NAMES = {
+    "Functions and modules, as in fb.NAME": other_names.FUNCTIONS,
+    "Layers, as in nn.NAME": other_names.LAYERS,
+    "Optimizers and schedules, as in optim.NAME": other_names.OPTIMIZERS,
+    "Random numbers, as in fb.random.NAME": other_names.RANDOM,
+    "Methods and attributes of tensors, as in x.NAME": other_names.METHODS,
+    "Methods and attributes of modules": other_names.OF_MODULES,
+    "Methods and attributes of optimizers": other_names.OF_OPTIMIZERS,
+}
+"""Names of other libraries, by where they are used."""
 
 
 def write() -> dict[str, str]:
@@ -32,9 +46,9 @@ def write() -> dict[str, str]:
     for n in sorted(names, key=lambda n: (places[n.path][1], n.path.rpartition(".")[0], n.path.lower())):
         on[places[n.path][0]].append(n)
     files = {n.path: places[n.path][0] for n in names}
-    files |= {m: files[n.path] for n in names if not n.same_as for m in _members(n)}
+    files |= {m: files[n.path] for n in names if not n.same_as for m in members(n)}
     out = {f"reference/{file}.md": _page(pages[file], on[file], files) for file in pages}
-    return {"reference/index.md": _index(on), **out}
+    return {"reference/index.md": _index(on), "reference/other-names.md": _other_names(), **out}
 
 
 def _address(code: str, file: str, files: dict[str, str], near: str = "fb") -> str | None:
@@ -72,6 +86,18 @@ def _index(on: dict[str, list[Name]]) -> str:
     return "\n".join(lines)
 
 
+def _other_names() -> str:
+    lines = ["# Names of other libraries", "", (
+        "Names of PyTorch, NumPy, JAX and Keras for which Firebrick has another name. Their use is an error whose text has the "
+        "right column. See also coming from [PyTorch](../from-pytorch.md), [NumPy](../from-numpy.md), [JAX](../from-jax.md), "
+        "[Keras](../from-keras.md) and [MLX](../from-mlx.md), and [the arguments of layers](../layers.md)."
+    ), ""]  # fmt: skip
+    for title, names in OTHER_NAMES.items():
+        lines += [f"## {title}", "", "| name | write |", "|---|---|"]
+        lines += [f"| `{name}` | `{written}` |" for name, written in sorted(names.items(), key=lambda n: n[0].lower())] + [""]
+    return "\n".join(lines)
+
+
 def _page(page: Page, names: list[Name], files: dict[str, str]) -> str:
     address = partial(_address, file=page.file, files=files)
     link: Link = address
@@ -92,9 +118,9 @@ def _page(page: Page, names: list[Name], files: dict[str, str]) -> str:
             lines += ["| setting | default | meaning |", "|---|---|---|"]
             lines += [f"| `{k}` | `{v.default!r}` | {markdown(v.meaning, link)} |" for k, v in SETTINGS.items()] + [""]
         owner = n.value if n.kind == "class" else type(n.value)
-        for path, (value, kind) in _members(n).items():
+        for path, (value, kind) in members(n).items():
             lines += [f"### `{'.'.join(path.split('.')[-2:])}` {{#{path}}}", ""]
-            lines += _described(path, value, kind, parse(inspect.cleandoc(value.__doc__)), link)
+            lines += _described(path, value, kind, member_docstring(owner, value), link)
         if isinstance(owner, type) and n.kind == "class":
             bases = [f"``{_public(b)}``" for b in owner.__mro__[1:] if _public(b) in files]
             if bases:
@@ -110,7 +136,7 @@ def _public(cls: type) -> str:
     return _PATHS.get(id(cls), "")
 
 
-def _members(name: Name) -> dict[str, tuple[Any, str]]:
+def members(name: Name) -> dict[str, tuple[Any, str]]:
     """The documented methods and properties of a class, those of bases that are not public included."""
     if name.path == "fb.config":
         classes: tuple[type, ...] = (type(name.value),)
@@ -131,6 +157,29 @@ def _members(name: Name) -> dict[str, tuple[Any, str]]:
                 kind = type(v).__name__ if isinstance(v, staticmethod | classmethod) else kind
                 found.setdefault(f"{name.path}.{n}", (value, kind))
     return found
+
+
+def parameters(value: Any, kind: str) -> list[str]:
+    """Names of the arguments of a function or method, without ``self`` and private ones."""
+    names = list(inspect.signature(value).parameters)
+    return [n for n in (names[1:] if kind in ("method", "classmethod") else names) if not n.startswith("_")]
+
+
+def member_docstring(owner: type, value: Any) -> Docstring:
+    """The docstring of a method; arguments that it does not describe are those of the method that it implements."""
+    doc = parse(inspect.cleandoc(value.__doc__))
+    if isinstance(value, property):
+        return doc
+    lacking = [p for p in inspect.signature(value).parameters if p not in doc.names()]
+    implemented = [p for p in _PROTOCOLS if all(hasattr(owner, n) for n, f in vars(p).items() if inspect.isfunction(f))]
+    for base in (*owner.__mro__[1:], *implemented):
+        of_base = getattr(vars(base).get(value.__name__), "__doc__", None)
+        for names, text in parse(inspect.cleandoc(of_base)).items("Args") if of_base else ():
+            kept = [n.strip() for n in names.split(",") if n.strip(" *") in lacking]
+            if kept:
+                doc.sections.setdefault("Args", []).append(f"{', '.join(kept)}: {text}")
+                lacking = [p for p in lacking if p not in {k.strip("*") for k in kept}]
+    return doc
 
 
 def _described(path: str, value: Any, kind: str, doc: Docstring, link: Link) -> Iterator[str]:

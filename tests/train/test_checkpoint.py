@@ -41,6 +41,17 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert found.config == {"model": "tiny"}
 
 
+def test_a_model_alone_can_be_saved(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    found = load_checkpoint(save_checkpoint(tmp_path / "checkpoint", model=model.state_dict()))
+    assert (found.optimizer, found.state, found.config) == (None, {}, {})
+    again = nn.Linear(2, 2)
+    found.load_into(again)
+    assert fb.all(again.weight == model.weight)
+    with pytest.raises(CheckpointError, match="state is a dict"):
+        save_checkpoint(tmp_path / "checkpoint", model=model.state_dict(), state=[])
+
+
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -40,7 +40,11 @@ class Gradients:
 
     @classmethod
     def of(cls, pairs: list[tuple[Tensor, Tensor]]) -> Gradients:
-        """Gradients of handles as they are now."""
+        """Gradients of handles as they are now.
+
+        Args:
+            pairs: Leaves with their gradients.
+        """
         made = cls({})
         for t, g in pairs:
             t.leaf = t.leaf if t.leaf > 0 else next_leaf_id()
@@ -64,6 +68,9 @@ class Gradients:
 
     def get(self, leaf: Tensor) -> Tensor | None:
         """The gradient of a leaf, or None if the result does not depend on it.
+
+        Args:
+            leaf: A tensor or parameter that the result depends on.
 
         Raises:
             GradientError: The handle was rebound since the forward pass.
@@ -92,13 +99,21 @@ class Gradients:
         self.replace(leaf, gradient)
 
     def remove(self, leaf: Tensor) -> Tensor | None:
-        """Take a gradient out; None if there is none."""
+        """Remove a gradient and return it; None if there is none.
+
+        Args:
+            leaf: A tensor or parameter.
+        """
         self.get(leaf)
         self._handles.pop(id(leaf), None)
         return self._found.pop(leaf.leaf, None)
 
     def replace(self, leaf: Tensor, gradient: Tensor) -> None:
         """Set the gradient of a leaf, also where there was none: ``grads[leaf] = gradient``.
+
+        Args:
+            leaf: A tensor or parameter.
+            gradient: Tensor of its shape, dtype and device.
 
         Raises:
             DeviceMismatchError, DTypeError, ShapeError: The gradient differs from the leaf in device, dtype or shape.

@@ -117,7 +117,7 @@ SETTINGS = {
     "winograd": Setting(
         False,
         _switch,
-        "3×3 convolutions with fewer multiplications, precise only relative to the largest values near by",
+        "3×3 convolutions with fewer multiplications, precise only relative to the largest values nearby",
         compiled=True,
     ),
     "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),
@@ -178,7 +178,11 @@ class Config:
         self._show()
 
     def source(self, name: str) -> str:
-        """The source of a setting's value: ``"default"``, ``"program"`` or ``"environment (FIREBRICK_…)"``."""
+        """The source of a setting's value: ``"default"``, ``"program"`` or ``"environment (FIREBRICK_…)"``.
+
+        Args:
+            name: Of the setting.
+        """
         return str(self._sources.get(name, "default"))
 
     def _show(self) -> None:
@@ -195,7 +199,11 @@ class Config:
 
     @contextmanager
     def scope(self, **settings: Any) -> Iterator[None]:
-        """Change settings for a ``with`` block (process-wide while it lasts)."""
+        """Change settings for a ``with`` block (process-wide while it lasts).
+
+        Args:
+            **settings: Values by the names of settings.
+        """
         values, sources = dict(self._values), dict(self._sources)
         try:
             for name, value in settings.items():

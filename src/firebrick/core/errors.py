@@ -37,7 +37,7 @@ def _rebuild(kind: type[FirebrickError], expected: str, received: str, remedy: s
 
 
 class ShapeError(FirebrickError, ValueError):
-    """Shapes do not fit together."""
+    """Shapes are incompatible."""
 
 
 class DTypeError(FirebrickError, TypeError):
@@ -85,7 +85,7 @@ class ExecutionError(FirebrickError, RuntimeError):
 
 
 class OutOfMemoryError(ExecutionError, MemoryError):
-    """A device has no room for an allocation; the message lists the largest live ones."""
+    """A device has not enough memory for an allocation; the message lists the largest live ones."""
 
 
 class KernelCompileError(ExecutionError):
@@ -97,7 +97,7 @@ class LaunchError(ExecutionError):
 
 
 class DeviceLostError(ExecutionError):
-    """A device went away."""
+    """A device is no longer available."""
 
 
 class CollectiveTimeoutError(ExecutionError):
@@ -105,11 +105,11 @@ class CollectiveTimeoutError(ExecutionError):
 
 
 class CollectiveMismatchError(FirebrickError, ValueError):
-    """The ranks of a group called a collective operation with operands that do not go together."""
+    """The ranks of a group called a collective operation with incompatible operands."""
 
 
 class TraceError(FirebrickError, RuntimeError):
-    """A function cannot be traced into a graph as it is written."""
+    """A function cannot be traced into a graph."""
 
 
 class DataDependentError(TraceError):
@@ -125,7 +125,7 @@ class StateChangedError(TraceError):
 
 
 class BudgetWarning(UserWarning):
-    """A backward pass could not keep to the budget of ``fb.checkpointing(budget=…)``."""
+    """A backward pass exceeded the budget of ``fb.checkpointing(budget=…)``."""
 
 
 class FallbackWarning(UserWarning):

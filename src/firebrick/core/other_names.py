@@ -58,7 +58,7 @@ FUNCTIONS: Names = {
     "randperm": "fb.random.permutation(n)",
     "bernoulli": "fb.random.bernoulli(shape, p=0.5)",
     "manual_seed": "fb.random.seed(seed)",
-    "save": "fb.train.save_checkpoint(path, model=model), or safetensors.numpy.save_file of NumPy arrays",
+    "save": "fb.train.save_checkpoint(path, model=model.state_dict()), or safetensors.numpy.save_file of NumPy arrays",
     "load": "fb.train.load_checkpoint(path)",
     "compile": "fb.jit(function)",
     "func": "fb.grad, fb.vjp, fb.jvp",

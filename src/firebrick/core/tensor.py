@@ -30,7 +30,7 @@ class Tensor:
         storage: The engine's buffer and who owns it.
         dtype: Element type.
         shape: Sizes of the axes.
-        device: Where it lives.
+        device: Device that holds the elements.
         node: Its node on the autodiff tape, or None when untracked.
         slot: Which result of ``node`` it is.
         leaf: Its leaf id (positive), 0 if it never was one, negative if rebound since.
@@ -209,6 +209,9 @@ class Tensor:
     def to(self, device: Device | str) -> Tensor:
         """This tensor on another device (itself if it is there already); gradients flow through the move.
 
+        Args:
+            device: Device, or device string such as "numpy" or "torch:cuda:0".
+
         Raises:
             DeviceError: The device is unknown or absent.
             DTypeError: The device cannot store the dtype.
@@ -216,7 +219,12 @@ class Tensor:
         return _call["to_device"](self, device)  # type: ignore[no-any-return]
 
     def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
-        """The Array API standard's name of ``to``."""
+        """The Array API standard's name of ``to``.
+
+        Args:
+            device: Device or device string.
+            stream: Must be None.
+        """
         if stream is not None:
             raise ValueError("stream must be None: Firebrick orders its own streams")
         return self.to(device)
@@ -449,31 +457,64 @@ class Tensor:
     # methods with the functions' names
 
     def reshape(self, *shape: Any) -> Tensor:
-        """``fb.reshape`` with the sizes as a tuple or one by one."""
+        """The same elements in another shape: ``fb.reshape``, with the sizes as a tuple or one by one.
+
+        Args:
+            *shape: Sizes; one may be -1, which is computed from the others.
+        """
         return _call["reshape"](self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
 
     def astype(self, dtype: Any, /) -> Tensor:
-        """``fb.astype``."""
+        """The elements cast to a dtype: ``fb.astype``.
+
+        Args:
+            dtype: DType, or its name.
+        """
         return _call["astype"](self, dtype)  # type: ignore[no-any-return]
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.sum``."""
+        """Sum over axes: ``fb.sum``.
+
+        Args:
+            axis: Axis or tuple of axes; all by default.
+            keepdims: Whether reduced axes stay, with size 1.
+        """
         return _call["sum"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.mean``."""
+        """Arithmetic mean over axes: ``fb.mean``.
+
+        Args:
+            axis: Axis or tuple of axes; all by default.
+            keepdims: Whether reduced axes stay, with size 1.
+        """
         return _call["mean"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.max``."""
+        """Largest element over axes: ``fb.max``.
+
+        Args:
+            axis: Axis or tuple of axes; all by default.
+            keepdims: Whether reduced axes stay, with size 1.
+        """
         return _call["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.min``."""
+        """Smallest element over axes: ``fb.min``.
+
+        Args:
+            axis: Axis or tuple of axes; all by default.
+            keepdims: Whether reduced axes stay, with size 1.
+        """
         return _call["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """``fb.argmax``."""
+        """Lowest index of the largest element: ``fb.argmax``.
+
+        Args:
+            axis: Axis; by default the index is of the flattened tensor.
+            keepdims: Whether the axis stays, with size 1.
+        """
         return _call["argmax"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
 

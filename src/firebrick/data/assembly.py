@@ -81,7 +81,7 @@ class WorkerInfo:
 
     Attributes:
         worker: Number of the worker, from 0; 0 also without workers.
-        workers: How many there are; 0 where the loader reads by itself.
+        workers: Number of workers; 0 where the loader reads in its own thread.
 
     Example:
         >>> import numpy as np, firebrick as fb
@@ -118,7 +118,11 @@ class WorkerInfo:
         return int(self.seeds[self._row])
 
     def at(self, row: int) -> None:
-        """The batch's sample ``row`` is the next one to be read or changed."""
+        """The batch's sample ``row`` is the next one to be read or changed.
+
+        Args:
+            row: Number of the sample in its batch, from 0.
+        """
         self._row = row
 
 

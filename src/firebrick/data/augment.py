@@ -44,7 +44,12 @@ class Augmentation(Protocol):
         ...
 
     def __call__(self, words: Array, *arrays: Array) -> tuple[Array, ...]:
-        """The changed arrays; the first is the images, the others come back as they are."""
+        """The changed arrays; the first is the images, the others come back as they are.
+
+        Args:
+            words: Random words uint32 [batch, ``words_per_sample``].
+            arrays: Arrays of the batch.
+        """
         ...
 
 

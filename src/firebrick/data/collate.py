@@ -52,7 +52,7 @@ def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: fl
     Args:
         samples: At least one: tuples of values, or single sequences. What is padded is [length, …] with … of one shape.
         columns: Which values of a tuple are sequences to pad.
-        value: What the padding holds.
+        value: Value of the padding.
 
     Returns:
         Arrays in the order of the columns: for a padded one [batch, longest, …] and then int64 [batch], its lengths.

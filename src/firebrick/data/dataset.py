@@ -44,7 +44,11 @@ class Dataset(Protocol):
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """Sample ``index``, with 0 ≤ index < len."""
+        """Sample ``index``, with 0 ≤ index < len.
+
+        Args:
+            index: Number of the sample.
+        """
         ...
 
 
@@ -92,7 +96,11 @@ class ArrayDataset:
     by_rows = True
 
     def fetch(self, indices: Array) -> tuple[Array, ...]:
-        """The rows ``indices`` (int64 [batch]) of each array, in new arrays."""
+        """The rows ``indices`` (int64 [batch]) of each array, in new arrays.
+
+        Args:
+            indices: int64 [batch], each in [0, len).
+        """
         return tuple(a.take(indices, 0) for a in self.arrays)
 
 
@@ -151,12 +159,12 @@ class Subset:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the data set's ``fetch`` reads each sample by itself."""
+        """Whether the data set's ``fetch`` reads each sample independently."""
         return works_by_rows(self.dataset, "fetch")
 
 
 def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:
-    """Part a data set in two at random: what stays, and ``fraction`` of it held out (at least one sample each).
+    """Split a data set in two at random: the samples kept, and a ``fraction`` held out (at least one sample each).
 
     Args:
         dataset: At least two samples.
@@ -189,7 +197,7 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
 
 
 def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int = 0) -> list[Subset]:
-    """Part a data set at random.
+    """Split a data set at random.
 
     Args:
         dataset: The data set.

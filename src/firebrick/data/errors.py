@@ -18,7 +18,7 @@ class WorkerDiedError(LoaderError):
 
 
 class UnknownLengthError(LoaderError, TypeError):
-    """A stream does not say how many samples it has."""
+    """The number of samples of a stream is not known."""
 
 
 class UncheckedCursorWarning(UserWarning):

@@ -52,13 +52,13 @@ class DataLoader:
     Args:
         dataset: Anything with ``__len__`` and ``__getitem__``, or an ``IterableDataset``; with ``fetch(indices)`` it is asked
             for whole batches, unless ``sample_transform`` or ``collate`` wants samples.
-        batch_size: Samples a batch, at least 1.
+        batch_size: Number of samples in a batch, at least 1.
         shuffle: Whether to visit the samples in the seeded order of the epoch, else as stored.
         sampler: Another order: called as ``sampler(seed, epoch)``, returns the numbers of the epoch's samples.
         seed: Seed of the order.
         drop_last: Whether to leave out a smaller last batch.
-        device: Where batches are placed; the default device at this moment if None.
-        name: What error messages call the loader.
+        device: Device of the batches; the present default device if None.
+        name: Name of the loader in error messages.
         sample_transform: Called with each sample as the data set gives it; returns the sample to join.
         collate: Called with the list of a batch's samples; returns its arrays. ``fb.data.collate``, which stacks, if None.
         augment: A random change of the arrays, or a list of them that are applied in order, before ``transform``; which one a
@@ -200,7 +200,7 @@ class DataLoader:
 
     @property
     def samples(self) -> int:
-        """Samples an epoch gives, those of a dropped last batch left out.
+        """Number of samples in an epoch, without those of a dropped last batch.
 
         Raises:
             UnknownLengthError: The data set is a stream without a length.
@@ -301,7 +301,7 @@ class DataLoader:
         return self._place(made, job)
 
     def close(self) -> None:
-        """End the workers that ``keep_workers`` kept; the loader can be used on."""
+        """End the workers that ``keep_workers`` kept; the loader can still be used."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -357,6 +357,9 @@ class DataLoader:
     def to(self, device: Device | str) -> DataLoader:
         """The same batches on another device; cursor and order are kept.
 
+        Args:
+            device: Device or device string.
+
         Raises:
             DeviceError: The device is unknown or absent.
         """
@@ -405,6 +408,10 @@ class DataLoader:
 
         A batch is the same one whoever gets it; samples, length and cursor are this loader's.
 
+        Args:
+            count: Number of processes.
+            number: Which of them, from 0.
+
         Raises:
             LoaderError: Not 0 ≤ number < count.
 
@@ -429,6 +436,10 @@ class DataLoader:
 
         With ``shuffle`` these are other samples each epoch: to hold out fixed ones, use ``fb.data.holdout``.
 
+        Args:
+            start: First position.
+            stop: Position after the last; None for the end.
+
         Raises:
             LoaderError: Not 0 ≤ start < stop ≤ samples.
         """
@@ -450,6 +461,9 @@ class DataLoader:
 
         The rows of a batch are dealt as evenly as can be, the first shards taking one more; a small last batch may have
         none for the last shards, which then give one batch less.
+
+        Args:
+            devices: Devices or device strings.
 
         Raises:
             LoaderError: No device, or more devices than rows in a batch.
@@ -524,7 +538,11 @@ class DataLoader:
     # where it is
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch, numbered from 0."""
+        """Go to the beginning of an epoch, numbered from 0.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
         epoch = _integer("epoch", epoch)
         if epoch < 0:
             raise LoaderError("epochs are numbered from 0", f"epoch {epoch}", "pass 0 or more")
@@ -532,7 +550,7 @@ class DataLoader:
 
     @property
     def position(self) -> int:
-        """How many samples of the running epoch were handed out."""
+        """Number of samples of the running epoch that were returned."""
         return self._position
 
     def cursor(self) -> dict[str, Any]:
@@ -565,9 +583,12 @@ class DataLoader:
         A cursor without order and data, as earlier versions saved it, and one of samples that cannot be compared are taken
         with an ``UncheckedCursorWarning``.
 
+        Args:
+            cursor: What ``cursor()`` of a loader returned.
+
         Raises:
             LoaderError: It is no cursor; or it is of a loader with another seed, number of samples, order or data, and all
-                differences are listed. It says nothing of batches: it may go on with another batch size.
+                differences are listed. The batch size may differ.
         """
         check_form(cursor)
         there = copy(self)

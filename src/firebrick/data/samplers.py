@@ -34,7 +34,12 @@ class Sampler(Protocol):
     """
 
     def __call__(self, seed: int, epoch: int, /) -> Any:
-        """Numbers of samples, int64 [samples]: a function of seed and epoch alone, of one length."""
+        """Numbers of samples, int64 [samples]: a function of seed and epoch alone, of one length.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+        """
         ...
 
 
@@ -42,7 +47,7 @@ class SequentialSampler:
     """The samples as they are stored.
 
     Args:
-        samples: How many there are.
+        samples: Number of samples.
 
     Example:
         >>> from firebrick.data import SequentialSampler
@@ -61,7 +66,7 @@ class RandomSampler:
     """Each sample once, in another order each epoch: ``permutation(seed, epoch, samples)``.
 
     Args:
-        samples: How many there are.
+        samples: Number of samples.
 
     Example:
         >>> from firebrick.data import RandomSampler
@@ -147,7 +152,7 @@ class BucketSampler:
     Args:
         lengths: One for each sample, whole numbers from 0.
         batch_size: That of the loader.
-        pool: Batches sorted together: more pad less, fewer mix more.
+        pool: Batches sorted together: more of them need less padding, fewer are shuffled better.
 
     Raises:
         LoaderError: The lengths are no list of whole numbers from 0.

@@ -34,6 +34,11 @@ class IterableDataset(ABC):
         """All samples, in their order."""
 
     def stream(self, epoch: int, start: int) -> Iterator[Any]:
-        """The samples of an epoch from number ``start`` on; override it where epochs differ, or where entering is cheap."""
+        """The samples of an epoch from number ``start`` on; override it where epochs differ, or where entering is cheap.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            start: Number of the first sample, from 0.
+        """
         del epoch  # the same samples in each
         return islice(iter(self), start, None)

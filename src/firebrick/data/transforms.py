@@ -49,7 +49,11 @@ class Pixels:
 
     @classmethod
     def of(cls, raw: RawDataset) -> Pixels:
-        """The normalisation of a data set."""
+        """The normalisation of a data set.
+
+        Args:
+            raw: A data set of images, as ``datasets.load`` returns it.
+        """
         return cls(raw.pixel_max, raw.mean, raw.std)
 
     def __call__(self, images: Array, *others: Array) -> tuple[Array, ...]:

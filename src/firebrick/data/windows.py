@@ -19,8 +19,8 @@ class WindowDataset:
 
     Args:
         values: Floating [rows, series]. They are neither copied nor written.
-        look_back: Rows that are seen.
-        horizon: Rows that follow them.
+        look_back: Rows of the input.
+        horizon: Rows of the target, which follow them.
 
     Raises:
         ConfigError: A length is no int of at least 1.
@@ -65,6 +65,9 @@ class WindowDataset:
 
     def fetch(self, indices: Array) -> tuple[Array, Array]:
         """The windows ``indices`` (int64 [batch]): [batch, look_back, series] and [batch, horizon, series], new arrays.
+
+        Args:
+            indices: int64 [batch], each in [0, len).
 
         Raises:
             IndexError: An index lies outside [0, len).

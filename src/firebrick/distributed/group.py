@@ -53,8 +53,8 @@ class Watch(Protocol):
 class Group:
     """Ranks that run collective operations together. ``distributed.init()`` makes one; without arguments it is a group of one.
 
-    All ranks call the same operations in the same order, with tensors of the same dtype and shape; each call says to the
-    others what it is about to do first, so that a disagreement is an error on every rank. Operands are not changed. Results
+    All ranks call the same operations in the same order, with tensors of the same dtype and shape; each call first
+    sends its description to the others, so that a disagreement is an error on every rank. Operands are not changed. Results
     are untracked and lie on the operand's device. Reductions fold in the order of the ranks (see ``reductions``), so every
     rank has the same bits, which for sums and products of real numbers are those of ``LocalGroup`` on any engines.
 
@@ -62,10 +62,10 @@ class Group:
     result. Operations of a group run one after the other, in the order of the calls.
 
     Args:
-        wire: What carries the data; nothing, for a group of one.
+        wire: Transport of the data; None for a group of one.
         timeout: Seconds after which an operation gives up; ``config.distributed_timeout`` if None.
-        watch: What knows which ranks live.
-        gpu_wire: Carries data between GPUs, where all of an operation's tensors lie on some.
+        watch: Source of the ranks that are alive.
+        gpu_wire: Transport between GPUs, for operations whose tensors are all on GPUs.
 
     Attributes:
         rank: This process's place, from 0.
@@ -138,11 +138,11 @@ class Group:
     def all_reduce_noted(
         self, x: Sequence[Tensor], note: bytes, *, weight: float | None = None
     ) -> Work[tuple[list[Tensor], list[bytes]]]:  # fmt: skip
-        """Start an ``all_reduce(x, weight=weight)`` with a note from each rank to all, which takes no message of its own.
+        """Start an ``all_reduce(x, weight=weight)`` with a note from each rank to all, without a further message.
 
         Args:
             x: Terms of one dtype, as of ``all_reduce``.
-            note: What this rank says: up to ``NOTE`` bytes, none of them zero.
+            note: Bytes of this rank: up to ``NOTE`` bytes, none of them zero.
             weight: As of ``all_reduce``.
 
         Returns:
@@ -174,7 +174,7 @@ class Group:
     @overload
     def reduce_scatter(self, x: Tensor, op: str = ..., *, weight: float | None = ..., wait: Literal[False]) -> Work[Tensor]: ...
     def reduce_scatter(self, x: Tensor, op: str = "sum", *, weight: float | None = None, wait: bool = True) -> Any:
-        """The reduction, shared out: of its n rows, rank r of P gets rows ⌊n · r / P⌋ to ⌊n · (r + 1) / P⌋ - 1.
+        """The reduction, divided among the ranks: of its n rows, rank r of P gets rows ⌊n · r / P⌋ to ⌊n · (r + 1) / P⌋ - 1.
 
         Args:
             x: This rank's term, ``[n, …]``.
@@ -213,7 +213,12 @@ class Group:
     @overload
     def all_gather(self, x: Tensor, *, wait: Literal[False]) -> Work[list[Tensor]]: ...
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
-        """The tensors of all ranks, by rank, on every rank; errors as of ``all_reduce``."""
+        """The tensors of all ranks, by rank, on every rank; errors as of ``all_reduce``.
+
+        Args:
+            x: Tensor of the same shape and dtype on each rank.
+            wait: As of ``all_reduce``.
+        """
         terms = _operands("all_gather", x)
 
         def finish(wire: Wire, parts: list[Any]) -> list[Tensor]:
@@ -234,7 +239,7 @@ class Group:
 
         Args:
             x: What is sent, on the root; on the others tensors of the same dtype and shape, whose device the result gets.
-            root: The rank whose values count.
+            root: The rank whose values are sent.
             wait: Whether to wait for the result, or return a ``Work``.
 
         Raises:
@@ -257,6 +262,10 @@ class Group:
 
     def send(self, x: Tensor, to: int) -> None:
         """Send a tensor to another rank, which calls ``recv``.
+
+        Args:
+            x: Tensor.
+            to: Number of the rank that receives it.
 
         Raises:
             ConfigError: There is no such rank, or it is this one.
@@ -307,7 +316,7 @@ class Group:
     # the end
 
     def close(self) -> None:
-        """Leave the group after what was started; closing twice does nothing."""
+        """Leave the group after the operations that were started; closing twice does nothing."""
         if self.closed:
             return
         self.closed = True

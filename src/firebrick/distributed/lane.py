@@ -38,7 +38,7 @@ class Work(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether ``wait`` returns at once."""
+        """Whether ``wait`` returns immediately."""
         return self._ended.is_set()
 
     def wait(self) -> T:
@@ -58,7 +58,11 @@ class Work(Generic[T]):
         return result
 
     def run(self, job: Job) -> None:
-        """Do the work, on the lane's thread; what goes wrong is for the one who waits."""
+        """Do the work, on the lane's thread; what goes wrong is for the one who waits.
+
+        Args:
+            job: Function without arguments.
+        """
         try:
             self._value = job()
         except BaseException as e:  # noqa: BLE001 - raised again where the result is waited for

@@ -76,15 +76,26 @@ class LocalGroup:
         return self._reduce("LocalGroup.reduce", xs, op, weights, to)
 
     def all_reduce(self, xs: Sequence[Tensor | None], op: str = "sum", weights: Sequence[float] | None = None) -> list[Tensor]:
-        """The reduction of one term from each device, on each device; arguments and errors as of ``reduce``."""
+        """The reduction of one term from each device, on each device; arguments and errors as of ``reduce``.
+
+        Args:
+            xs: As of ``reduce``.
+            op: As of ``reduce``.
+            weights: As of ``reduce``.
+        """
         return self.broadcast(self._reduce("LocalGroup.all_reduce", xs, op, weights, 0))
 
     def reduce_scatter(
         self, xs: Sequence[Tensor | None], op: str = "sum", weights: Sequence[float] | None = None
     ) -> list[Tensor]:
-        """The reduction, shared out: of its n rows, device r of P gets rows ⌊n · r / P⌋ to ⌊n · (r + 1) / P⌋ - 1.
+        """The reduction, divided: of its n rows, device r of P gets rows ⌊n · r / P⌋ to ⌊n · (r + 1) / P⌋ - 1.
 
         Arguments and errors as of ``reduce``; tensors have at least one axis.
+
+        Args:
+            xs: As of ``reduce``.
+            op: As of ``reduce``.
+            weights: As of ``reduce``.
         """
         whole = self._reduce("LocalGroup.reduce_scatter", xs, op, weights, 0)
         cuts = slices(rows("LocalGroup.reduce_scatter", whole), self.size)
@@ -93,6 +104,9 @@ class LocalGroup:
 
     def all_gather(self, xs: Sequence[Tensor]) -> list[list[Tensor]]:
         """Each device's tensor on every device: the result's entry r is the list that device r gets, in order of devices.
+
+        Args:
+            xs: One tensor on each device, in the order of the devices.
 
         Raises:
             CollectiveMismatchError: As of ``reduce``; here no entry may be None.
@@ -104,7 +118,11 @@ class LocalGroup:
             return [[x.to(device) for x in terms] for device in self.devices]
 
     def broadcast(self, x: Tensor) -> list[Tensor]:
-        """A tensor of any device, on each device of the group."""
+        """A tensor of any device, on each device of the group.
+
+        Args:
+            x: Tensor on any device.
+        """
         with no_grad():
             return [x.detach().to(device) for device in self.devices]
 

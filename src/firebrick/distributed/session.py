@@ -152,7 +152,7 @@ def current() -> Group:
 
 
 def shutdown() -> None:
-    """Leave the group, if there is one, after every rank has come here; ``init`` may be called again.
+    """Leave the group, if there is one, after every rank has called this; ``init`` may be called again.
 
     Example:
         >>> import firebrick as fb

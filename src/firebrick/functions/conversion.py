@@ -228,7 +228,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         copy: True to copy, False to raise where borrowing is impossible; by default it is copied only there.
 
     Raises:
-        OperandError: x has no ``__dlpack__``, or lies where no engine of Firebrick can reach it.
+        OperandError: x has no ``__dlpack__``, or is on a device that no engine of Firebrick can read.
 
     Example:
         >>> import firebrick as fb, numpy as np

@@ -140,7 +140,7 @@ def conv_transpose2d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
     output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Transposed convolution over two axes: what ``fb.conv2d`` with these settings sends cotangents through.
+    """Transposed convolution over two axes: the gradient of ``fb.conv2d`` with these settings by its input.
 
     The result's sizes are (size - 1) · stride - before - after + dilation · (kernel - 1) + output_padding + 1.
 

@@ -184,7 +184,7 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor to be filled (``out=``); its values mean nothing, and are zeros.
+    """A tensor of unspecified values, to be filled by ``out=``; they are zeros.
 
     Args:
         shape: Sizes: an int or a tuple of ints ≥ 0.
@@ -258,7 +258,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor to be filled (``out=``), with x's shape; its values mean nothing, and are zeros.
+    """A tensor of x's shape and unspecified values, to be filled by ``out=``; they are zeros.
 
     Args:
         x: Tensor of any shape and dtype.

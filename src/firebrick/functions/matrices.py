@@ -235,7 +235,7 @@ def eigh(x: Tensor, /) -> EighResult:
         ``eigenvalues`` [..., n], real, and ``eigenvectors`` [..., n, n], as columns.
 
     A gradient through the vectors of a matrix with equal eigenvalues (up to rounding) is NaN: it does not exist, or the vectors
-    do not tell it. Where a function needs the values alone, ``eigvalsh`` has a gradient.
+    do not determine it. Where a function needs the values alone, ``eigvalsh`` has a gradient.
 
     Raises:
         LinAlgError: A matrix has NaN or infinite elements.
@@ -281,8 +281,8 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
         ``U`` [..., m, k], ``S`` [..., k], real, and ``Vh`` [..., k, n], with k = min(m, n) unless completed.
 
     A gradient through the vectors of a matrix with equal singular values (up to rounding), or of the value 0 where it is not
-    square, is NaN: it does not exist, or the vectors do not tell it. Where a function needs the values alone, ``svdvals`` has a
-    gradient.
+    square, is NaN: it does not exist, or the vectors do not determine it. Where a function needs the values alone,
+    ``svdvals`` has a gradient.
 
     Raises:
         LinAlgError: A matrix has NaN or infinite elements.

@@ -130,7 +130,7 @@ def batch_norm(
         eps: Added to the variance.
 
     Raises:
-        ShapeError: x has a single value a channel, whose variance says nothing, and no statistics are given.
+        ShapeError: x has a single value in each channel, which has no variance, and no statistics are given.
 
     Source: Ioffe, Szegedy, "Batch Normalization", arXiv:1502.03167.
 

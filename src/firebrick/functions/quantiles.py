@@ -141,7 +141,7 @@ def quantile(
     keepdims: bool = False,
     method: str = "linear",
 ) -> Tensor:
-    """The value that a share ``q`` of the elements over axes lies below; NaN where one of them is NaN.
+    """The value below which a share ``q`` of the elements over axes are; NaN where one of them is NaN.
 
     It lies at place q · (n - 1) of the n sorted elements.
 

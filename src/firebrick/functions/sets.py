@@ -182,7 +182,7 @@ def unique(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """Distinct elements in ascending order, and of what ``unique_all`` gives, what is asked for.
+    """Distinct elements in ascending order, with the further results of ``unique_all`` that are asked for.
 
     Args:
         x: Bool, real or complex tensor of any shape.

@@ -241,7 +241,7 @@ def jit(fn: Callable[..., Any] | None = None, *, static_argnames: str | Sequence
 
 @contextmanager
 def disable_jit() -> Iterator[None]:
-    """Run functions under ``jit`` as they are written, for a ``with`` block: to step through them, or to compare.
+    """Run functions under ``jit`` eagerly, for a ``with`` block: to step through them, or to compare.
 
     Example:
         >>> import firebrick as fb

@@ -58,7 +58,7 @@ def lenet(
     channels: int = 1, image: int = 28, classes: int = 10, *, generator: Generator | None = None, dtype: Any = None,
     device: Any = None,
 ) -> Sequential:  # fmt: skip
-    """LeNet-5 as it is built today: two 5 x 5 convolutions with ReLU and 2 x 2 max-pooling, then dense 120, 84, classes.
+    """LeNet-5 in its present form: two 5 x 5 convolutions with ReLU and 2 x 2 max-pooling, then dense 120, 84, classes.
 
     Images of 28 are padded by 2 in the first convolution, as the 32 x 32 originals were; other sizes are as well.
 
@@ -130,7 +130,11 @@ class CNN(Module):
         self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images [batch, channels, image, image] to logits [batch, classes]."""
+        """Map images [batch, channels, image, image] to logits [batch, classes].
+
+        Args:
+            x: Floating tensor of the images.
+        """
         x = self.pool1(relu(self.conv1(x)))
         x = self.pool2(relu(self.conv2(x)))
         x = relu(self.linear1(self.dropout(reshape(x, (x.shape[0], -1)))))

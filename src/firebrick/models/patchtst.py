@@ -168,7 +168,11 @@ class PatchTST(Module):
         self.head = Linear(self.count * dim, horizon, **with_)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map windows [batch, window, series] to forecasts [batch, horizon, series]."""
+        """Map windows [batch, window, series] to forecasts [batch, horizon, series].
+
+        Args:
+            x: Floating tensor of the windows.
+        """
         if x.ndim != 3 or x.shape[1:] != (self.window, self.series):
             raise ShapeError(
                 f"patchtst: x is [batch, {self.window}, {self.series}]",

@@ -18,7 +18,7 @@ class LSTMForecaster(Module):
 
     Args:
         series: Number of series of a window.
-        window: Rows that are seen.
+        window: Rows of the input.
         horizon: Rows that are predicted.
         hidden: Features of the LSTM's state.
         layers: LSTM layers, one on the other.
@@ -43,7 +43,11 @@ class LSTMForecaster(Module):
         self.head = Linear(hidden, horizon * series, generator=generator, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map windows [batch, window, series] to forecasts [batch, horizon, series]."""
+        """Map windows [batch, window, series] to forecasts [batch, horizon, series].
+
+        Args:
+            x: Floating tensor of the windows.
+        """
         if x.ndim != 3 or x.shape[1:] != (self.window, self.series):
             raise ShapeError(
                 f"lstm_forecaster: x is [batch, {self.window}, {self.series}]",
@@ -64,7 +68,7 @@ def lstm_forecaster(
 
     Args:
         series: Number of series of a window.
-        window: Rows that are seen.
+        window: Rows of the input.
         horizon: Rows that are predicted.
         hidden: Features of the LSTM's state.
         layers: LSTM layers, one on the other.

@@ -89,7 +89,11 @@ class ResNet(Module):
         self.head = Linear(inputs, classes, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images [batch, channels, h, w] to logits [batch, classes]."""
+        """Map images [batch, channels, h, w] to logits [batch, classes].
+
+        Args:
+            x: Floating tensor of the images.
+        """
         x = relu(self.norm(self.conv(x)))
         for stage in self.stages:
             x = stage(x)

@@ -59,7 +59,11 @@ class PatchTransformer(Module):
         self.head = Linear(dim, classes, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images [batch, channels, image, image] to logits [batch, classes]."""
+        """Map images [batch, channels, image, image] to logits [batch, classes].
+
+        Args:
+            x: Floating tensor of the images.
+        """
         x = self.embed(self._patches(x)) + self.position
         for block in self.blocks:
             x = block(x)
@@ -145,7 +149,11 @@ class PatchForecaster(Module):
         self.head = Linear(self.count * dim, horizon, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map windows [batch, window] to forecasts [batch, horizon], in the window's own level and scale."""
+        """Map windows [batch, window] to forecasts [batch, horizon], in the window's own level and scale.
+
+        Args:
+            x: Floating tensor of the windows.
+        """
         if x.ndim != 2 or x.shape[1] != self.window:
             raise ShapeError(
                 f"patch_transformer_forecaster: x is [batch, {self.window}]",

@@ -55,8 +55,8 @@ def causal_mask(n: int, m: int, device: Device | str) -> Tensor:
 
 
 class KeyValueCache:
-    """The keys and values that attention has seen: in self-attention those of earlier calls, to which each call adds its own;
-    in attention to a memory those of the memory, computed once.
+    """Keys and values of attention: in self-attention those of earlier calls, to which each call adds its own; in attention to
+    a memory those of the memory, computed once.
 
     It belongs to the layer that first adds to it, and refuses another one. A copy of the cache belongs to the layer that it is
     first used with, so it goes with a copy of the model. When the call of a module fails after a layer in it has added to its
@@ -93,14 +93,14 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """Number of places seen."""
+        """Number of positions in the cache."""
         return 0 if self.keys is None else self.keys.shape[2]
 
     def append(self, keys: Tensor, values: Tensor, *, layer: Module | None = None) -> tuple[Tensor, Tensor]:
         """Add [batch, heads, n, d] at the end, and return all keys and values.
 
         Args:
-            keys: Those of the new places.
+            keys: Keys of the new positions.
             values: Likewise.
             layer: The layer that they are of, which the cache belongs to from then on.
 
@@ -168,7 +168,11 @@ class KeyValueCache:
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps.
 
-        A memory is then given with the same rows."""
+        A memory is then given with the same rows.
+
+        Args:
+            rows: Integers [n] in [0, batch).
+        """
         if self.keys is not None and self.values is not None:
             self._keep(take(self.keys, rows, axis=0), take(self.values, rows, axis=0))
             self._memory = None if self._memory is None else ()
@@ -198,7 +202,7 @@ class MultiheadAttention(Module):
         bias: Whether the projections have biases.
         key_features: Features of the key; ``embed`` by default.
         value_features: Features of the value; ``key_features`` by default.
-        rotary: Turns queries and keys by their places (``nn.RotaryPositions`` of ``embed // heads`` features).
+        rotary: Rotates queries and keys by their positions (``nn.RotaryPositions`` of ``embed // heads`` features).
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -256,16 +260,17 @@ class MultiheadAttention(Module):
     ) -> Any:  # fmt: skip
         """Attend from query [batch, n, embed] to key [batch, m, key_features] and value [batch, m, value_features].
 
-        A query that may look nowhere gets zeros from the heads (hence the bias of ``out``).
+        A query without any key gets zeros from the heads (hence the bias of ``out``).
 
         Args:
-            query: What looks.
-            key: What is looked at; the query by default (self-attention).
-            value: What is taken from there; the key by default.
+            query: Queries.
+            key: Keys; the query by default (self-attention).
+            value: Values; the key by default.
             mask: Bool [n, m], [batch, n, m] or [batch, heads, n, m] (axes of size 1 broadcast); True where a query may look.
             bias: Floating tensor of the same shapes, added to the scores Q Kᵀ / √d.
             key_mask: Bool [batch, m], True for keys that are no padding.
-            causal: Whether a query looks only at its own place and earlier ones; the last query is at the last key.
+            causal: Whether a query attends only to its own position and earlier ones; the last query and the last key are
+                at one position.
             need_weights: Whether to return the attention weights, before dropout, as well.
             cache: In self-attention: keys and values of earlier calls, which this call looks at and adds its own to; ``m``
                 counts them all. With ``key`` given: keeps the projected key and value, which later calls do not project again.

@@ -60,7 +60,11 @@ class _Convolution(Module):
         self.bias = initial.uniform((out_channels,), bound, **how) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [batch, in_channels, *image] to [batch, out_channels, *places]."""
+        """Map x [batch, in_channels, *image] to [batch, out_channels, *places].
+
+        Args:
+            x: Floating tensor [batch, in_channels, *image], with as many axes of the image as in the name of the layer.
+        """
         if x.ndim != self._rank + 2 or x.shape[1] != self.in_channels:
             raise ShapeError(
                 f"{type(self).__name__}: x is [batch, {self.in_channels}, {AXES[self._rank]}]",

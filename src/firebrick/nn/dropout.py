@@ -53,7 +53,11 @@ class Dropout(_Dropping):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of a floating x of any shape."""
+        """Drop elements of a floating x of any shape.
+
+        Args:
+            x: Floating tensor of any shape.
+        """
         if not self.training or self.p == 0.0:
             return x
         return where(self._kept(x.shape, x), x * (1.0 / (1.0 - self.p)), 0.0)
@@ -77,7 +81,11 @@ class AlphaDropout(_Dropping):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of a floating x of any shape."""
+        """Drop elements of a floating x of any shape.
+
+        Args:
+            x: Floating tensor of any shape.
+        """
         if not self.training or self.p == 0.0:
             return x
         scale = 1.0 / sqrt((1.0 - self.p) * (1.0 + self.p * _SATURATED * _SATURATED))
@@ -88,7 +96,11 @@ class _ChannelDropout(_Dropping):
     _rank = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop channels of a floating x [batch, channels, *image]."""
+        """Drop channels of a floating x [batch, channels, *image].
+
+        Args:
+            x: Floating tensor [batch, channels, *image], with as many axes of the image as in the name of the layer.
+        """
         if x.ndim != self._rank + 2:
             raise ShapeError(
                 f"{type(self).__name__}: x is [batch, channels, {AXES[self._rank]}]", describe("x", x), "add the missing axes"

@@ -38,7 +38,11 @@ class Upsample(Module):
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
 
     def forward(self, x: Tensor) -> Tensor:
-        """Interpolate x [batch, channels, *image]."""
+        """Interpolate x [batch, channels, *image].
+
+        Args:
+            x: Floating tensor [batch, channels, *image].
+        """
         return interpolate(
             x, self.size, scale_factor=self.scale_factor, mode=self.mode, align_corners=self.align_corners
         )  # fmt: skip
@@ -67,7 +71,11 @@ class PixelShuffle(Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Move channels to places."""
+        """Move channels to positions.
+
+        Args:
+            x: Tensor [batch, channels · factor², height, width].
+        """
         return pixel_shuffle(x, self.factor)
 
     def describe(self) -> str:
@@ -91,7 +99,11 @@ class PixelUnshuffle(Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Move places to channels."""
+        """Move positions to channels.
+
+        Args:
+            x: Tensor [batch, channels, height · factor, width · factor].
+        """
         return pixel_unshuffle(x, self.factor)
 
     def describe(self) -> str:
@@ -117,7 +129,11 @@ class Unfold(Module):
         self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Columns [batch, channels · elements of a patch, patches]."""
+        """Columns [batch, channels · elements of a patch, patches].
+
+        Args:
+            x: Floating tensor [batch, channels, height, width].
+        """
         return unfold2d(x, self.kernel, stride=self.stride, padding=self.padding, dilation=self.dilation)
 
     def describe(self) -> str:
@@ -144,7 +160,11 @@ class Fold(Module):
         self.size, self.kernel, self.stride, self.padding, self.dilation = size, kernel, stride, padding, dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images [batch, channels, height, width] from columns [batch, channels · elements of a patch, patches]."""
+        """Images [batch, channels, height, width] from columns [batch, channels · elements of a patch, patches].
+
+        Args:
+            x: Floating tensor of the columns.
+        """
         how = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return fold2d(x, self.size, self.kernel, **how)
 

@@ -33,7 +33,7 @@ _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": sqrt(2.0), "
 
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
-    """By how much weights are larger before a nonlinearity, so that signals keep their size.
+    """The factor of weights before a nonlinearity, so that signals keep their variance.
 
     Args:
         nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu" or "selu".
@@ -82,8 +82,8 @@ def uniform(
         shape: Sizes; or a parameter, which gets the values.
         bound: Largest magnitude.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Example:
         >>> import firebrick as fb
@@ -104,8 +104,8 @@ def normal(
         std: Standard deviation.
         mean: Mean.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Example:
         >>> import firebrick as fb
@@ -123,8 +123,8 @@ def trunc_normal(
 
     Args:
         shape: Sizes; or a parameter, which gets the values.
-        std: Standard deviation before what lies outside is left out.
-        mean: Mean before what lies outside is left out.
+        std: Standard deviation before truncation.
+        mean: Mean before truncation.
         low: Least value.
         high: Largest value.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
@@ -173,8 +173,8 @@ def xavier_uniform(
         shape: Sizes [out, in, …]; or a parameter, which gets the values.
         gain: What the bound is multiplied by; see ``gain``.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ShapeError: The shape has fewer than two axes.
@@ -203,8 +203,8 @@ def xavier_normal(
         shape: Sizes [out, in, …]; or a parameter, which gets the values.
         gain: What the standard deviation is multiplied by; see ``gain``.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ShapeError: The shape has fewer than two axes.
@@ -264,8 +264,8 @@ def kaiming_normal(
         mode: "fan_in", which keeps the size of signals, or "fan_out", which keeps that of gradients.
         nonlinearity: What follows the weights; see ``gain``.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ShapeError: The shape has fewer than two axes.
@@ -294,8 +294,8 @@ def orthogonal(
         shape: Sizes [out, in, …]; or a parameter, which gets the values.
         gain: Length of the rows or columns.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ShapeError: The shape has fewer than two axes.
@@ -332,8 +332,8 @@ def sparse(
         sparsity: Share of zeros in each column, in [0, 1]; their number is rounded up.
         std: Standard deviation of the others.
         generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ConfigError: ``sparsity`` lies outside [0, 1].
@@ -366,8 +366,8 @@ def constant(shape: Target, value: float, *, dtype: Any = None, device: Any = No
     Args:
         shape: Sizes; or a parameter, which gets the values.
         value: Number that every element is.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Example:
         >>> import firebrick as fb
@@ -382,8 +382,8 @@ def zeros(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
 
     Args:
         shape: Sizes; or a parameter, which gets the values.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Example:
         >>> import firebrick as fb
@@ -399,8 +399,8 @@ def ones(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
 
     Args:
         shape: Sizes; or a parameter, which gets the values.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Example:
         >>> import firebrick as fb
@@ -415,8 +415,8 @@ def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Paramet
 
     Args:
         shape: Sizes [out, in]; or a parameter, which gets the values.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ShapeError: The shape is not of two axes.
@@ -436,13 +436,13 @@ def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Paramet
 
 
 def dirac(shape: Target, groups: int = 1, *, dtype: Any = None, device: Any = None) -> Parameter:
-    """Kernels [out, in / groups, size, …] of a convolution that passes its channels on, as many as there are.
+    """Kernels [out, in / groups, size, …] of a convolution that returns its channels unchanged, as many as there are.
 
     Args:
         shape: Sizes [out, in / groups, size, …]; or a parameter, which gets the values.
         groups: Groups of the convolution; each passes its own channels on.
-        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
-        device: Device of the parameter. Not for a parameter that is there.
+        dtype: Floating dtype; the device's default float by default. Not with a parameter.
+        device: Device of the parameter. Not with a parameter.
 
     Raises:
         ShapeError: The shape has fewer than three axes, or ``groups`` does not divide out.

@@ -56,7 +56,11 @@ class Linear(Module):
         self.bias = initial.uniform((out_features,), bound, **how) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [..., in] to [..., out]."""
+        """Map x [..., in] to [..., out].
+
+        Args:
+            x: Floating tensor [..., in_features].
+        """
         check_floating("Linear", "x", x)
         if x.ndim == 0 or x.shape[-1] != self.in_features:
             raise ShapeError(
@@ -110,7 +114,12 @@ class Bilinear(Module):
         self.bias = initial.uniform((out_features,), bound, **how) if bias else None
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Map x1 [..., in1] and x2 [..., in2] to [..., out]."""
+        """Map x1 [..., in1] and x2 [..., in2] to [..., out].
+
+        Args:
+            x1: Floating tensor [..., in1_features].
+            x2: Floating tensor [..., in2_features].
+        """
         check_devices("Bilinear", x1=x1, x2=x2, weight=self.weight)
         for name, x, n in (("x1", x1, self.in1_features), ("x2", x2, self.in2_features)):
             check_shape("Bilinear", name, x, f"..., {n}", n)
@@ -141,7 +150,7 @@ class Embedding(Module):
     Args:
         count: Number of rows.
         features: Size of a row.
-        padding_index: Index that stands for nothing: its row gets no gradient, so it stays as it is.
+        padding_index: Index of padding: its row gets no gradient, so it does not change.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the table; the device's default float by default.
         device: Device of the table.
@@ -167,7 +176,11 @@ class Embedding(Module):
             self.weight[self.padding_index] = 0.0
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Rows [..., features] for integer indices [...] in [0, count)."""
+        """Rows [..., features] for integer indices [...] in [0, count).
+
+        Args:
+            indices: Integer tensor of any shape.
+        """
         indices = _checked_indices("Embedding", indices, self.count)
         found = take(self.weight, indices, axis=0)
         if self.padding_index is None:

@@ -63,7 +63,12 @@ class CrossEntropyLoss(Module):
         self.weight, self.label_smoothing, self.ignore_index = _weight(weight), label_smoothing, ignore_index
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of logits [batch, classes, …] and integer labels [batch, …] or probabilities like logits."""
+        """The loss of logits [batch, classes, …] and integer labels [batch, …] or probabilities like logits.
+
+        Args:
+            logits: Floating tensor [batch, classes, ...].
+            labels: Integers [batch, ...] in [0, classes), or probabilities of the logits' shape and dtype.
+        """
         return losses.cross_entropy(
             logits, labels, self.weight, label_smoothing=self.label_smoothing, ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -92,7 +97,12 @@ class NLLLoss(Module):
         self.weight, self.ignore_index = _weight(weight), ignore_index
 
     def forward(self, log_probabilities: Tensor, labels: Tensor) -> Tensor:
-        """The loss of log-probabilities [batch, classes, …] and integer labels [batch, …]."""
+        """The loss of log-probabilities [batch, classes, …] and integer labels [batch, …].
+
+        Args:
+            log_probabilities: Floating tensor [batch, classes, ...].
+            labels: Integers [batch, ...] in [0, classes).
+        """
         return losses.nll_loss(log_probabilities, labels, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -118,7 +128,12 @@ class BCEWithLogitsLoss(Module):
         self.weight, self.pos_weight = _weight(weight), _weight(pos_weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            logits: Floating tensor of any shape.
+            target: Floating tensor of the same shape, values in [0, 1].
+        """
         return losses.binary_cross_entropy_with_logits(logits, target, self.weight, self.pos_weight, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -142,7 +157,12 @@ class BCELoss(Module):
         self.reduction, self.weight = _reduction("BCELoss", reduction), _weight(weight)
 
     def forward(self, probability: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape, values in [0, 1]."""
+        """The loss of two floating tensors of one shape, values in [0, 1].
+
+        Args:
+            probability: Floating tensor of any shape, values in [0, 1].
+            target: Floating tensor of the same shape, values in [0, 1].
+        """
         return losses.binary_cross_entropy(probability, target, self.weight, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -168,7 +188,12 @@ class KLDivLoss(Module):
         self.log_target = log_target
 
     def forward(self, log_prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            log_prediction: Logarithms of probabilities, a floating tensor of any shape.
+            target: Probabilities, or with ``log_target`` their logarithms, of the same shape.
+        """
         return losses.kl_div(log_prediction, target, log_target=self.log_target, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -191,7 +216,12 @@ class MSELoss(Module):
         self.reduction = _reduction("MSELoss", reduction)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            prediction: Floating tensor of any shape.
+            target: Floating tensor of the same shape.
+        """
         return losses.mse_loss(prediction, target, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -214,7 +244,12 @@ class L1Loss(Module):
         self.reduction = _reduction("L1Loss", reduction)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            prediction: Floating tensor of any shape.
+            target: Floating tensor of the same shape.
+        """
         return losses.l1_loss(prediction, target, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -238,7 +273,12 @@ class HuberLoss(Module):
         self.reduction, self.delta = _reduction("HuberLoss", reduction), _positive("HuberLoss", "delta", delta)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            prediction: Floating tensor of any shape.
+            target: Floating tensor of the same shape.
+        """
         return losses.huber_loss(prediction, target, delta=self.delta, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -263,7 +303,12 @@ class SmoothL1Loss(Module):
         self.beta = _positive("SmoothL1Loss", "beta", beta, zero=True)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            prediction: Floating tensor of any shape.
+            target: Floating tensor of the same shape.
+        """
         return losses.smooth_l1_loss(prediction, target, beta=self.beta, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -290,7 +335,12 @@ class PoissonNLLLoss(Module):
         self.eps = _positive("PoissonNLLLoss", "eps", eps, zero=True)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape."""
+        """The loss of two floating tensors of one shape.
+
+        Args:
+            prediction: Floating tensor of any shape.
+            target: Floating tensor of the same shape.
+        """
         return losses.poisson_nll_loss(
             prediction, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
         )
@@ -318,7 +368,13 @@ class GaussianNLLLoss(Module):
         self.eps = _positive("GaussianNLLLoss", "eps", eps)
 
     def forward(self, prediction: Tensor, target: Tensor, variance: Tensor) -> Tensor:
-        """The loss of two floating tensors of one shape and a variance that broadcasts to it."""
+        """The loss of two floating tensors of one shape and a variance that broadcasts to it.
+
+        Args:
+            prediction: Floating tensor of any shape.
+            target: Floating tensor of the same shape.
+            variance: Floating tensor ≥ 0 that broadcasts to it.
+        """
         return losses.gaussian_nll_loss(prediction, target, variance, full=self.full, eps=self.eps, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -343,7 +399,13 @@ class CosineEmbeddingLoss(Module):
         self.reduction, self.margin = _reduction("CosineEmbeddingLoss", reduction), margin
 
     def forward(self, x1: Tensor, x2: Tensor, sign: Tensor) -> Tensor:
-        """The loss of vectors [batch, features] and signs [batch], 1 or -1."""
+        """The loss of vectors [batch, features] and signs [batch], 1 or -1.
+
+        Args:
+            x1: Floating tensor [batch, features].
+            x2: Floating tensor of the same shape.
+            sign: 1 for pairs that should be alike, -1 for others, [batch].
+        """
         return similarity.cosine_embedding_loss(x1, x2, sign, margin=self.margin, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -375,7 +437,13 @@ class TripletMarginLoss(Module):
         self.eps = _positive("TripletMarginLoss", "eps", eps, zero=True)
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """The loss of three tensors [..., features]."""
+        """The loss of three tensors [..., features].
+
+        Args:
+            anchor: Floating tensor [..., features].
+            positive: Floating tensor of the same shape.
+            negative: Floating tensor of the same shape.
+        """
         return similarity.triplet_margin_loss(
             anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps, swap=self.swap, reduction=self.reduction
         )
@@ -401,7 +469,13 @@ class MarginRankingLoss(Module):
         self.reduction, self.margin = _reduction("MarginRankingLoss", reduction), margin
 
     def forward(self, x1: Tensor, x2: Tensor, sign: Tensor) -> Tensor:
-        """The loss of scores and signs of one shape; signs are 1 or -1."""
+        """The loss of scores and signs of one shape; signs are 1 or -1.
+
+        Args:
+            x1: Scores, a floating tensor of any shape.
+            x2: Floating tensor of the same shape.
+            sign: 1 where x1 should be larger, -1 where x2 should, of the same shape.
+        """
         return similarity.margin_ranking_loss(x1, x2, sign, margin=self.margin, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -425,7 +499,12 @@ class HingeEmbeddingLoss(Module):
         self.reduction, self.margin = _reduction("HingeEmbeddingLoss", reduction), margin
 
     def forward(self, x: Tensor, sign: Tensor) -> Tensor:
-        """The loss of distances and signs of one shape; signs are 1 or -1."""
+        """The loss of distances and signs of one shape; signs are 1 or -1.
+
+        Args:
+            x: Distances, a floating tensor of any shape.
+            sign: 1 or -1 for each, of the same shape.
+        """
         return similarity.hinge_embedding_loss(x, sign, margin=self.margin, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -448,7 +527,12 @@ class SoftMarginLoss(Module):
         self.reduction = _reduction("SoftMarginLoss", reduction)
 
     def forward(self, x: Tensor, sign: Tensor) -> Tensor:
-        """The loss of scores and signs of one shape; signs are 1 or -1."""
+        """The loss of scores and signs of one shape; signs are 1 or -1.
+
+        Args:
+            x: Scores, a floating tensor of any shape.
+            sign: 1 or -1 for each, of the same shape.
+        """
         return similarity.soft_margin_loss(x, sign, reduction=self.reduction)
 
     def describe(self) -> str:
@@ -474,7 +558,14 @@ class CTCLoss(Module):
         self.reduction, self.blank, self.zero_infinity = _reduction("CTCLoss", reduction), blank, zero_infinity
 
     def forward(self, log_probabilities: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths) -> Tensor:
-        """The loss of log-probabilities [time, batch, classes] and integer targets [batch, longest]."""
+        """The loss of log-probabilities [time, batch, classes] and integer targets [batch, longest].
+
+        Args:
+            log_probabilities: Floating tensor [time, batch, classes].
+            targets: Integers [batch, longest].
+            input_lengths: Number of steps of each sample, integers [batch].
+            target_lengths: Number of labels of each sample, integers [batch].
+        """
         return ctc_loss(
             log_probabilities, targets, input_lengths, target_lengths, blank=self.blank, zero_infinity=self.zero_infinity,
             reduction=self.reduction,

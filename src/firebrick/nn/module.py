@@ -66,11 +66,20 @@ class Module:
             cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses write it."""
+        """What the module computes; subclasses write it.
+
+        Args:
+            *args: As the subclass has them.
+            **kwargs: As the subclass has them.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward: write what it computes there")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward``, after checking the arguments.
+
+        Args:
+            *args: Those of ``forward``.
+            **kwargs: Those of ``forward``.
 
         Raises:
             OperandError: An argument is a NumPy array.
@@ -260,7 +269,7 @@ class Module:
         return {n: g for n, g in _walk(self) if isinstance(g, Generator)}
 
     def generator_states(self) -> dict[str, Any]:
-        """Where the generators of the parts stand, by path: a plain tree for a checkpoint, beside ``state_dict()``."""
+        """The positions of the generators of the parts, by path: a plain tree for a checkpoint, as is ``state_dict()``."""
         return {n: g.state() for n, g in self.generators().items()}
 
     def set_generator_states(self, states: Any) -> None:
@@ -311,11 +320,11 @@ class Module:
     # modes and places
 
     def train(self) -> Self:
-        """Switch to training: dropout drops."""
+        """Switch to training mode: dropout is active, batch norm uses and updates statistics; returns the module."""
         return self._switch(True)
 
     def eval(self) -> Self:
-        """Switch to evaluation: dropout is the identity."""
+        """Switch to evaluation mode: no dropout, and batch norm with its running statistics; returns the module."""
         return self._switch(False)
 
     def _switch(self, training: bool) -> Self:
@@ -329,7 +338,7 @@ class Module:
         return self
 
     def freeze(self) -> Self:
-        """Leave all parameters of this module out of gradients and updates."""
+        """Exclude all parameters of this module from gradients and updates."""
         for p in self.parameters():
             p.frozen = True
         return self
@@ -342,6 +351,9 @@ class Module:
 
     def to(self, device: Any) -> Self:
         """Move all parameters and buffers, in place: their identity and ties stay. Returns the module.
+
+        Args:
+            device: Device or device string.
 
         Raises:
             DeviceError: The device is unknown or absent.
@@ -362,6 +374,9 @@ class Module:
     def astype(self, dtype: Any) -> Self:
         """Cast all parameters and floating buffers, in place. Returns the module.
 
+        Args:
+            dtype: Floating DType, or its name.
+
         Raises:
             DTypeError: The dtype is not floating, or a device cannot store it; nothing was cast.
         """
@@ -381,6 +396,9 @@ class Module:
         """An independent copy, on another device if one is named: equal values, ties and generator states, untracked.
 
         Updates of one do not reach the other. ``copy.deepcopy`` does the same on the same device.
+
+        Args:
+            device: Device or device string; the module's own by default.
         """
         twin = copy.deepcopy(self)
         return twin if device is None else twin.to(device)

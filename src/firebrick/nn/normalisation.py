@@ -102,7 +102,11 @@ class _ChannelNorm(Module):
 
 class _BatchNorm(_ChannelNorm):
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x by the batch in training, by the running statistics in evaluation."""
+        """Normalise x by the batch in training, by the running statistics in evaluation.
+
+        Args:
+            x: Floating tensor [batch, features, ...], with as many further axes as the layer takes.
+        """
         self._check(x)
         if not self.training and self.running_mean is not None:
             return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
@@ -188,7 +192,11 @@ class _InstanceNorm(_ChannelNorm):
         super().__init__(features, eps, momentum, affine, track_running_stats, dtype=dtype, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise each channel of each sample; in evaluation by running statistics, if they are tracked."""
+        """Normalise each channel of each sample; in evaluation by running statistics, if they are tracked.
+
+        Args:
+            x: Floating tensor [batch, features, *image], with as many axes of the image as in the name of the layer.
+        """
         self._check(x)
         if not self.training and self.running_mean is not None:
             return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
@@ -294,7 +302,11 @@ class GroupNorm(Module):
         self.bias = initial.constant((features,), 0.0, dtype=dtype, device=device) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [batch, features, ...]."""
+        """Normalise x [batch, features, ...].
+
+        Args:
+            x: Floating tensor [batch, features, ...].
+        """
         if x.ndim < 2 or x.shape[1] != self.features:
             raise ShapeError(
                 f"GroupNorm: x is [batch, {self.features}, ...]", describe("x", x),
@@ -328,7 +340,11 @@ class LocalResponseNorm(Module):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [batch, channels, length, ...]."""
+        """Normalise x [batch, channels, length, ...].
+
+        Args:
+            x: Floating tensor [batch, channels, length, ...].
+        """
         return local_response_norm(x, self.size, alpha=self.alpha, beta=self.beta, k=self.k)
 
     def describe(self) -> str:
@@ -370,7 +386,11 @@ class LayerNorm(Module):
         self.bias = initial.constant(shape, 0.0, dtype=dtype, device=device) if affine and bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [..., *features]."""
+        """Normalise x [..., *features].
+
+        Args:
+            x: Floating tensor [..., *features].
+        """
         _check_last("LayerNorm", x, self.features, self.weight)
         return layer_norm(x, self.weight, self.bias, shape=self.features, eps=self.eps)
 
@@ -409,7 +429,11 @@ class RMSNorm(Module):
         self.weight = initial.constant(_sizes("RMSNorm", features), 1.0, dtype=dtype, device=device) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [..., *features]."""
+        """Normalise x [..., *features].
+
+        Args:
+            x: Floating tensor [..., *features].
+        """
         _check_last("RMSNorm", x, self.features, self.weight)
         return rms_norm(x, self.weight, shape=self.features, eps=self.eps)
 

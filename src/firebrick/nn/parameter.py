@@ -21,7 +21,7 @@ class Parameter(Tensor):
 
     Args:
         value: Floating tensor; the parameter is an untracked handle on its values.
-        frozen: Whether gradients and updates leave it out.
+        frozen: Whether it is excluded from gradients and updates.
         label: Name in error messages; that of the value by default.
 
     Raises:
@@ -45,7 +45,7 @@ class Parameter(Tensor):
 
     @property
     def frozen(self) -> bool:
-        """Whether gradients and updates leave it out."""
+        """Whether it is excluded from gradients and updates."""
         return self._frozen
 
     @frozen.setter

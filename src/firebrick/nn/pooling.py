@@ -76,7 +76,11 @@ class MaxPool1d(_Pool):
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
     def forward(self, x: Tensor) -> Any:
-        """Pool signals [batch, channels, length]."""
+        """Pool signals [batch, channels, length].
+
+        Args:
+            x: Floating tensor [batch, channels, length].
+        """
         return pooling.max_pool1d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
 
 
@@ -106,7 +110,11 @@ class MaxPool2d(_Pool):
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
     def forward(self, x: Tensor) -> Any:
-        """Pool images [batch, channels, height, width]."""
+        """Pool images [batch, channels, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, height, width].
+        """
         return pooling.max_pool2d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
 
 
@@ -136,7 +144,11 @@ class MaxPool3d(_Pool):
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
     def forward(self, x: Tensor) -> Any:
-        """Pool volumes [batch, channels, depth, height, width]."""
+        """Pool volumes [batch, channels, depth, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, depth, height, width].
+        """
         return pooling.max_pool3d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
 
 
@@ -165,7 +177,11 @@ class AvgPool1d(_Pool):
         super().__init__(kernel, stride, padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool signals [batch, channels, length]."""
+        """Pool signals [batch, channels, length].
+
+        Args:
+            x: Floating tensor [batch, channels, length].
+        """
         return pooling.avg_pool1d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
 
 
@@ -194,7 +210,11 @@ class AvgPool2d(_Pool):
         super().__init__(kernel, stride, padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool images [batch, channels, height, width]."""
+        """Pool images [batch, channels, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, height, width].
+        """
         return pooling.avg_pool2d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
 
 
@@ -223,7 +243,11 @@ class AvgPool3d(_Pool):
         super().__init__(kernel, stride, padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool volumes [batch, channels, depth, height, width]."""
+        """Pool volumes [batch, channels, depth, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, depth, height, width].
+        """
         return pooling.avg_pool3d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
 
 
@@ -245,7 +269,11 @@ class AdaptiveAvgPool1d(_AdaptivePool):
         super().__init__(size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool signals [batch, channels, length]."""
+        """Pool signals [batch, channels, length].
+
+        Args:
+            x: Floating tensor [batch, channels, length].
+        """
         return pooling.adaptive_avg_pool1d(x, self.size)
 
 
@@ -267,7 +295,11 @@ class AdaptiveAvgPool2d(_AdaptivePool):
         super().__init__(size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool images [batch, channels, height, width]."""
+        """Pool images [batch, channels, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, height, width].
+        """
         return pooling.adaptive_avg_pool2d(x, self.size)
 
 
@@ -289,7 +321,11 @@ class AdaptiveAvgPool3d(_AdaptivePool):
         super().__init__(size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool volumes [batch, channels, depth, height, width]."""
+        """Pool volumes [batch, channels, depth, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, depth, height, width].
+        """
         return pooling.adaptive_avg_pool3d(x, self.size)
 
 
@@ -312,7 +348,11 @@ class AdaptiveMaxPool1d(_AdaptivePool):
         super().__init__(size, return_indices=return_indices)
 
     def forward(self, x: Tensor) -> Any:
-        """Pool signals [batch, channels, length]."""
+        """Pool signals [batch, channels, length].
+
+        Args:
+            x: Floating tensor [batch, channels, length].
+        """
         return pooling.adaptive_max_pool1d(x, self.size, **self.settings)
 
 
@@ -335,7 +375,11 @@ class AdaptiveMaxPool2d(_AdaptivePool):
         super().__init__(size, return_indices=return_indices)
 
     def forward(self, x: Tensor) -> Any:
-        """Pool images [batch, channels, height, width]."""
+        """Pool images [batch, channels, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, height, width].
+        """
         return pooling.adaptive_max_pool2d(x, self.size, **self.settings)
 
 
@@ -358,5 +402,9 @@ class AdaptiveMaxPool3d(_AdaptivePool):
         super().__init__(size, return_indices=return_indices)
 
     def forward(self, x: Tensor) -> Any:
-        """Pool volumes [batch, channels, depth, height, width]."""
+        """Pool volumes [batch, channels, depth, height, width].
+
+        Args:
+            x: Floating tensor [batch, channels, depth, height, width].
+        """
         return pooling.adaptive_max_pool3d(x, self.size, **self.settings)

@@ -89,7 +89,12 @@ class SinusoidalPositions(Module):
         self.features, self.base = features, base
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
-        """Add the positions of places offset, offset + 1, … to x [..., n, features]."""
+        """Add the positions of places offset, offset + 1, … to x [..., n, features].
+
+        Args:
+            x: Floating tensor [..., n, features].
+            offset: Position of the first of the n.
+        """
         n = _places("SinusoidalPositions", x, self.features)
         sines, cosines = _rows("SinusoidalPositions", n, offset, self.features, self.base, x)
         return x + reshape(stack([sines, cosines], axis=2), (n, self.features))
@@ -129,7 +134,12 @@ class LearnedPositions(Module):
         self.weight = initial.normal((length, features), std, generator=generator, dtype=dtype, device=device)
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
-        """Add the positions of places offset, offset + 1, … to x [..., n, features]."""
+        """Add the positions of places offset, offset + 1, … to x [..., n, features].
+
+        Args:
+            x: Floating tensor [..., n, features].
+            offset: Position of the first of the n.
+        """
         n = _places("LearnedPositions", x, self.features)
         check_sizes("LearnedPositions", 0, offset=offset)
         if offset + n > self.length:
@@ -169,7 +179,12 @@ class RotaryPositions(Module):
         self.features, self.base, self.interleaved = features, base, interleaved
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
-        """Turn x [..., n, features] at places offset, offset + 1, …"""
+        """Turn x [..., n, features] at places offset, offset + 1, …
+
+        Args:
+            x: Floating tensor [..., n, features].
+            offset: Position of the first of the n.
+        """
         n = _places("RotaryPositions", x, self.features)
         sines, cosines = _rows("RotaryPositions", n, offset, self.features, self.base, x)
         half = self.features // 2

@@ -215,7 +215,7 @@ class RNN(Module):
         hidden_size: Features of the state.
         num_layers: Layers.
         nonlinearity: "tanh" or "relu".
-        bias: Whether b_ih and b_hh are there.
+        bias: Whether there are biases b_ih and b_hh.
         batch_first: Whether x and y are [batch, length, features]; else [length, batch, features]. States are
             [num_layers · directions, batch, hidden_size] either way.
         dropout: Probability of dropping an element between two layers in training.
@@ -225,7 +225,7 @@ class RNN(Module):
         device: Device of the parameters.
 
     Attributes:
-        weight_ih_l0: Parameter [hidden_size, input_size]; likewise ``_l1`` and so on, ``_l0_reverse`` for the way back.
+        weight_ih_l0: Parameter [hidden_size, input_size]; also ``_l1`` and so on, ``_l0_reverse`` for the backward direction.
         weight_hh_l0: Parameter [hidden_size, hidden_size].
         bias_ih_l0: Parameter [hidden_size]; absent without ``bias``.
         bias_hh_l0: Parameter [hidden_size]; absent without ``bias``.
@@ -259,7 +259,7 @@ class RNN(Module):
         Args:
             x: Tensor [batch, length, input_size] (see ``batch_first``).
             state: State before the first step [num_layers · directions, batch, hidden_size]; zeros by default.
-            lengths: Steps of each row that count, integers [batch] in [1, length]; all by default. What follows in x is not
+            lengths: Number of steps of each row, integers [batch] in [1, length]; all by default. What follows in x is not
                 looked at, outputs there are 0, and the way back starts at each row's own end.
 
         Returns:
@@ -289,7 +289,7 @@ class LSTM(Module):
         input_size: Features of x.
         hidden_size: Features of the cell c (and of h without ``proj_size``).
         num_layers: Layers: each takes the outputs of the one before.
-        bias: Whether b_ih and b_hh are there.
+        bias: Whether there are biases b_ih and b_hh.
         batch_first: Whether x and y are [batch, length, features]; else [length, batch, features]. States are
             [num_layers · directions, batch, size] either way.
         dropout: Probability of dropping an element between two layers in training.
@@ -300,7 +300,7 @@ class LSTM(Module):
         device: Device of the parameters.
 
     Attributes:
-        weight_ih_l0: Parameter [4 · hidden_size, input_size], rows for i, f, g, o; likewise ``_l1`` and so on,
+        weight_ih_l0: Parameter [4 · hidden_size, input_size], rows for i, f, g, o; also ``_l1`` and so on,
             ``_l0_reverse`` for the way back.
         weight_hh_l0: Parameter [4 · hidden_size, size of h].
         bias_ih_l0: Parameter [4 · hidden_size]; absent without ``bias``.
@@ -344,7 +344,7 @@ class LSTM(Module):
             x: Tensor [batch, length, input_size] (see ``batch_first``).
             state: State before the first step, (h [num_layers · directions, batch, size of h], c [num_layers · directions,
                 batch, hidden_size]); zeros by default.
-            lengths: Steps of each row that count, integers [batch] in [1, length]; all by default. What follows in x is not
+            lengths: Number of steps of each row, integers [batch] in [1, length]; all by default. What follows in x is not
                 looked at, outputs there are 0, and the way back starts at each row's own end.
 
         Returns:
@@ -372,7 +372,7 @@ class GRU(Module):
         input_size: Features of x.
         hidden_size: Features of the state.
         num_layers: Layers: each takes the outputs of the one before.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         batch_first: Whether x and y are [batch, length, features]; else [length, batch, features]. States are
             [num_layers · directions, batch, hidden_size] either way.
         dropout: Probability of dropping an element between two layers in training.
@@ -382,7 +382,7 @@ class GRU(Module):
         device: Device of the parameters.
 
     Attributes:
-        weight_ih_l0: Parameter [3 · hidden_size, input_size], rows for r, z, n; likewise ``_l1`` and so on, ``_l0_reverse``
+        weight_ih_l0: Parameter [3 · hidden_size, input_size], rows for r, z, n; also ``_l1`` and so on, ``_l0_reverse``
             for the way back.
         weight_hh_l0: Parameter [3 · hidden_size, hidden_size].
         bias_ih_l0: Parameter [3 · hidden_size]; absent without ``bias``.
@@ -411,7 +411,14 @@ class GRU(Module):
     def forward(
         self, x: Tensor, state: Tensor | None = None, *, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Run over sequences; arguments, results and errors as for ``RNN``."""
+        """Run over sequences; arguments, results and errors as for ``RNN``.
+
+        Args:
+            x: Sequences [batch, time, input_size], or [time, batch, input_size] without ``batch_first``.
+            state: State before the first step [layers, batch, hidden_size], ``layers`` being twice as many in a bidirectional
+                network; zeros by default.
+            lengths: Number of steps of each sequence, integers [batch]; all by default.
+        """
         s = self.settings
         given = None if state is None else [state]
         y, (h,) = _run(self, s, gru_step, False, x, given, (s.hidden_size,), lengths, self.dropout)
@@ -445,7 +452,7 @@ class RNNCell(Module):
     Args:
         input_size: Features of x.
         hidden_size: Features of the state.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         nonlinearity: "tanh" or "relu".
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
@@ -472,7 +479,12 @@ class RNNCell(Module):
         _build_cell(self, 1, {"generator": generator, "dtype": dtype, "device": device}, input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default."""
+        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default.
+
+        Args:
+            x: Floating tensor [batch, input_size].
+            state: Floating tensor [batch, hidden_size]; zeros by default.
+        """
         before = _cell_state("RNNCell", x, None if state is None else [state], 1, self.input_size, self.hidden_size)
         w = weights_of(self)
         return rnn_step(w, self.nonlinearity)(project(w, x, True), before)[0]
@@ -487,7 +499,7 @@ class LSTMCell(Module):
     Args:
         input_size: Features of x.
         hidden_size: Features of the state.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -513,7 +525,12 @@ class LSTMCell(Module):
         _build_cell(self, 4, {"generator": generator, "dtype": dtype, "device": device}, input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The state (h, c), each [batch, hidden_size], after x [batch, input_size]; zeros before it by default."""
+        """The state (h, c), each [batch, hidden_size], after x [batch, input_size]; zeros before it by default.
+
+        Args:
+            x: Floating tensor [batch, input_size].
+            state: The pair (h, c) before; zeros by default.
+        """
         before = _cell_state("LSTMCell", x, pair_of("LSTMCell", state), 2, self.input_size, self.hidden_size)
         w = weights_of(self)
         h, c = lstm_step(w)(project(w, x, True), before)
@@ -529,7 +546,7 @@ class GRUCell(Module):
     Args:
         input_size: Features of x.
         hidden_size: Features of the state.
-        bias: Whether the biases are there.
+        bias: Whether there are biases.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -554,7 +571,12 @@ class GRUCell(Module):
         _build_cell(self, 3, {"generator": generator, "dtype": dtype, "device": device}, input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default."""
+        """The state [batch, hidden_size] after x [batch, input_size]; the state before it is zeros by default.
+
+        Args:
+            x: Floating tensor [batch, input_size].
+            state: Floating tensor [batch, hidden_size]; zeros by default.
+        """
         before = _cell_state("GRUCell", x, None if state is None else [state], 1, self.input_size, self.hidden_size)
         w = weights_of(self)
         return gru_step(w)(project(w, x, False), before)[0]

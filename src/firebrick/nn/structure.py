@@ -128,7 +128,11 @@ class Sequential(Module):
         return result
 
     def append(self, layer: Module) -> Sequential:
-        """Add a layer at the end; returns the model."""
+        """Add a layer at the end; returns the model.
+
+        Args:
+            layer: Module or function of a tensor.
+        """
         _check_layer("layer", layer)
         self.layers = (*self.layers, layer)
         if self._path is not None:

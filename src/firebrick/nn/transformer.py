@@ -68,7 +68,11 @@ class SwiGLU(Module):
         self.linear2 = Linear(hidden, self.out_features, **how)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [..., in_features] to [..., out_features]."""
+        """Map x [..., in_features] to [..., out_features].
+
+        Args:
+            x: Floating tensor [..., in_features].
+        """
         check_shape("SwiGLU", "x", x, f"..., {self.in_features}", self.in_features)
         y: Tensor = self.linear2(_activate("swiglu", self.linear1(x)))
         return y
@@ -101,7 +105,7 @@ class TransformerEncoderLayer(Module):
         norm_first: Whether each branch starts with its norm; else the sum ends with it.
         bias: Whether the linear layers have biases.
         eps: Of the norms.
-        rotary: Turns queries and keys by their places.
+        rotary: Rotates queries and keys by their positions.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -137,7 +141,15 @@ class TransformerEncoderLayer(Module):
         cache: KeyValueCache | None = None,
     ) -> Tensor:  # fmt: skip
         """Map x [batch, n, embed] to the same shape; ``mask``, ``key_mask``, ``causal`` and ``cache`` as for
-        ``MultiheadAttention``."""
+        ``MultiheadAttention``.
+
+        Args:
+            x: Floating tensor [batch, n, embed].
+            mask: As for ``MultiheadAttention``.
+            key_mask: As for ``MultiheadAttention``.
+            causal: As for ``MultiheadAttention``.
+            cache: As for ``MultiheadAttention``.
+        """
         check_shape("TransformerEncoderLayer", "x", x, f"batch, length, {self.embed}", self.embed, ndim=3)
 
         def attend(x: Tensor) -> Tensor:
@@ -149,7 +161,7 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
-    """Attention to itself, then to a memory, then dense layers: each x + f(norm(x)) (pre-norm).
+    """Self-attention, then attention to a memory, then dense layers: each x + f(norm(x)) (pre-norm).
 
     With ``norm_first=False``, each norm(x + f(x)), as in the paper.
 
@@ -163,7 +175,7 @@ class TransformerDecoderLayer(Module):
         bias: Whether the linear layers have biases.
         eps: Of the norms.
         memory_features: Features of the memory; ``embed`` by default.
-        rotary: Turns queries and keys of the attention to itself by their places.
+        rotary: Rotates queries and keys of self-attention by their positions.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -205,11 +217,11 @@ class TransformerDecoderLayer(Module):
 
         Args:
             x: What has been decoded so far (with ``cache``: since the last call).
-            memory: What to look at, an encoder's output as a rule.
-            mask: Bool, where x may look at itself; see ``MultiheadAttention``.
+            memory: What to attend to, usually the output of an encoder.
+            mask: Bool, True where x may attend to itself; see ``MultiheadAttention``.
             key_mask: Bool [batch, places of x], True where x is no padding.
-            causal: Whether a place of x looks only at itself and earlier ones.
-            memory_mask: Bool [n, m] and so on, where x may look at the memory.
+            causal: Whether a position of x attends only to itself and earlier ones.
+            memory_mask: Bool [n, m] and so on, True where x may attend to the memory.
             memory_key_mask: Bool [batch, m], True where the memory is no padding.
             cache: Two ``KeyValueCache``, for x and for the memory.
         """
@@ -266,7 +278,7 @@ class TransformerEncoder(Module):
         norm: Whether a last norm follows the layers; by default where ``norm_first``.
         bias: Whether the linear layers have biases.
         eps: Of the norms.
-        rotary: Turns queries and keys by their places.
+        rotary: Rotates queries and keys by their positions.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -313,9 +325,9 @@ class TransformerEncoder(Module):
 
         Args:
             x: Embedded tokens (with ``cache``: those that follow the ones of earlier calls).
-            mask: Bool, True where a place may look; see ``MultiheadAttention``.
+            mask: Bool, True where a position may attend; see ``MultiheadAttention``.
             key_mask: Bool [batch, places], True where there is no padding.
-            causal: Whether a place looks only at itself and earlier ones.
+            causal: Whether a position attends only to itself and earlier ones.
             cache: What ``new_cache`` made; calls add to it. Results equal one call's only with ``causal``.
         """
         check_shape("TransformerEncoder", "x", x, f"batch, length, {self.embed}", self.embed, ndim=3)
@@ -325,7 +337,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Decoder layers one after another, all looking at one memory, and a last norm.
+    """Decoder layers one after another, all attending to one memory, and a last norm.
 
     Args:
         embed: Features.
@@ -339,7 +351,7 @@ class TransformerDecoder(Module):
         bias: Whether the linear layers have biases.
         eps: Of the norms.
         memory_features: Features of the memory; ``embed`` by default.
-        rotary: Turns queries and keys of the attention to itself by their places.
+        rotary: Rotates queries and keys of self-attention by their positions.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -386,7 +398,18 @@ class TransformerDecoder(Module):
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
     ) -> Tensor:  # fmt: skip
         """Map x [batch, n, embed] and memory [batch, m, memory_features] to x's shape; arguments as for
-        ``TransformerDecoderLayer``, with ``cache`` from ``new_cache``."""
+        ``TransformerDecoderLayer``, with ``cache`` from ``new_cache``.
+
+        Args:
+            x: Floating tensor [batch, n, embed].
+            memory: Floating tensor [batch, m, memory_features].
+            mask: As for ``TransformerDecoderLayer``.
+            key_mask: As for ``TransformerDecoderLayer``.
+            causal: As for ``TransformerDecoderLayer``.
+            memory_mask: As for ``TransformerDecoderLayer``.
+            memory_key_mask: As for ``TransformerDecoderLayer``.
+            cache: What ``new_cache`` returned, for decoding step by step.
+        """
         check_shape("TransformerDecoder", "x", x, f"batch, length, {self.embed}", self.embed, ndim=3)
         for layer, held in zip(self.layers, _caches("TransformerDecoder", cache, len(self.layers)), strict=True):
             x = layer(

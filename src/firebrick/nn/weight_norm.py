@@ -60,7 +60,12 @@ class WeightNorm(Module):
         self._show(weight.detach())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the layer computes with the weight that magnitude and direction give."""
+        """What the layer computes with the weight that magnitude and direction give.
+
+        Args:
+            *args: Those of the layer.
+            **kwargs: Those of the layer.
+        """
         weight = self.direction * (self.magnitude / _norm(self.direction, self.axis))
         shown = getattr(self.layer, self.name)
         self._show(weight)

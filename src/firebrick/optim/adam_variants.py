@@ -152,7 +152,7 @@ class RAdamSettings:
 
 
 class RAdam(Optimizer):
-    """Adam whose adaptive rate waits until its variance is known: p ← p - lr · m̂ · r, with r = 1 at first.
+    """Adam without the adaptive rate until its variance can be estimated: p ← p - lr · m̂ · r, with r = 1 at first.
 
     With ρ∞ = 2 / (1 - β₂) - 1 and ρₜ = ρ∞ - 2t · β₂ᵗ / (1 - β₂ᵗ), from ρₜ > 5 on
     r = √((ρₜ - 4)(ρₜ - 2) ρ∞ / ((ρ∞ - 4)(ρ∞ - 2) ρₜ)) · √(1 - β₂ᵗ) / (√v + eps).

@@ -67,7 +67,7 @@ class EMA:
         changed(self, name)
 
     def reset(self) -> None:
-        """Begin anew from the parameters as they are."""
+        """Start again from the present parameters."""
         self._averages = {n: astype(p.detach(), _wide(p.dtype), copy=False).detach() for n, p in self._parameters}
         if self._parameters:
             home = self._parameters[0][1].device
@@ -89,7 +89,7 @@ class EMA:
         return {n: a.detach() for n, a in self._averages.items()}
 
     def update(self, valid: Tensor | None = None) -> None:
-        """Take the parameters' values into the averages.
+        """Update the averages with the present values of the parameters.
 
         Args:
             valid: Bool []; where it is False, nothing changes, as in an optimizer's update by gradients that are not.
@@ -187,6 +187,9 @@ class EMA:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays).
+
+        Args:
+            state: What ``state_dict()`` returned.
 
         Raises:
             StateError: Names or shapes differ; nothing was changed.

@@ -1,4 +1,4 @@
-"""LAMB, whose steps are as long as the parameters allow, and Lion, whose steps are signs."""
+"""LAMB, which scales each step by the norm of the parameter, and Lion, whose steps are signs."""
 
 from __future__ import annotations
 

@@ -98,7 +98,11 @@ class LBFGS:
 
     @classmethod
     def check(cls, s: LBFGSSettings) -> None:
-        """Raise ConfigError for settings without meaning."""
+        """Raise ConfigError for settings without meaning.
+
+        Args:
+            s: Settings of a group.
+        """
         for name in ("iterations", "history", "evaluations"):
             value = getattr(s, name)
             optional = name == "evaluations" and value is None
@@ -110,6 +114,10 @@ class LBFGS:
 
     def update(self, model: Target, grads: Gradients) -> None:
         """Refused: a step needs the loss as a function, not gradients at one point.
+
+        Args:
+            model: Not used.
+            grads: Not used.
 
         Raises:
             UnsupportedError: Always.
@@ -260,6 +268,9 @@ class LBFGS:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays).
+
+        Args:
+            state: What ``state_dict()`` returned.
 
         Raises:
             StateError: It is of another kind of optimizer or of another number of parameters; nothing was changed.

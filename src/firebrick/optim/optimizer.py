@@ -169,34 +169,70 @@ class Optimizer(ABC):
 
     @classmethod
     def check(cls, settings: Any) -> None:
-        """Raise ConfigError for settings without meaning."""
+        """Raise ConfigError for settings without meaning.
+
+        Args:
+            settings: Settings of a group, a dataclass.
+        """
 
     def kept(self, p: Tensor, settings: Any) -> tuple[str, ...]:
-        """The moments that a parameter has with these settings."""
+        """The moments that a parameter has with these settings.
+
+        Args:
+            p: The parameter.
+            settings: Of its group.
+        """
         return self.moments
 
     def start(self, moment: str, settings: Any) -> float:
-        """What all elements of a moment start from."""
+        """What all elements of a moment start from.
+
+        Args:
+            moment: Its name, one of ``moments``.
+            settings: Of the parameter's group.
+        """
         return 0.0
 
     # what they use
 
     def value(self, setting: float | Schedule, step: Tensor) -> Tensor:
-        """A setting that may be a schedule, as a 0-d tensor."""
+        """A setting that may be a schedule, as a 0-d tensor.
+
+        Args:
+            setting: Number, or schedule.
+            step: Number of updates done, a 0-d tensor.
+        """
         return setting(step) if callable(setting) else self._constant(float(setting), step)
 
     def complement(self, setting: float | Schedule, step: Tensor) -> Tensor:
-        """1 minus such a setting."""
+        """1 minus such a setting.
+
+        Args:
+            setting: Number, or schedule.
+            step: Number of updates done, a 0-d tensor.
+        """
         return 1.0 - setting(step) if callable(setting) else self._constant(1.0 - setting, step)
 
     def complement_of_power(self, setting: float | Schedule, t: Tensor, step: Tensor) -> Tensor:
-        """1 - settingᵗ, without cancellation."""
+        """1 - settingᵗ, without cancellation.
+
+        Args:
+            setting: Number, or schedule.
+            t: Exponent, a 0-d tensor.
+            step: Number of updates done, a 0-d tensor.
+        """
         if callable(setting):
             return -expm1(t * log(setting(step)))
         return -expm1(t * self._constant(math.log(setting), t)) if setting else self._constant(1.0, t)
 
     def decayed(self, p: Tensor, g: Tensor, weight_decay: float) -> Tensor:
-        """g with the gradient of weight_decay · ‖p‖² / 2."""
+        """g with the gradient of weight_decay · ‖p‖² / 2.
+
+        Args:
+            p: Value of the parameter.
+            g: Its gradient.
+            weight_decay: Factor of the parameter.
+        """
         return g + p * self._constant(weight_decay, p) if weight_decay else g
 
     def _constant(self, value: float, like: Tensor) -> Tensor:
@@ -401,6 +437,9 @@ class Optimizer(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays): training goes on bit for bit.
+
+        Args:
+            state: What ``state_dict()`` returned.
 
         Raises:
             StateError: It is of another kind of optimizer or of another version's; groups, names, shapes or dtypes differ; a

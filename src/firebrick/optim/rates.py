@@ -395,7 +395,12 @@ class one_cycle:
         return _annealed(step, ends, values, self.anneal)
 
     def momentum(self, low: float = 0.85, high: float = 0.95) -> one_cycle_momentum:
-        """The momentum that goes with this cycle: it falls while the rate rises."""
+        """The momentum that goes with this cycle: it falls while the rate rises.
+
+        Args:
+            low: Momentum at the highest rate.
+            high: Momentum at the first rate and the last.
+        """
         return one_cycle_momentum(low, high, self.steps, self.pct_start, self.anneal, self.three_phase)
 
 

@@ -196,7 +196,11 @@ class reduce_on_plateau:
         return shown_as(self._shown, self.rate, step).detach()  # what becomes of the result does not reach the rate
 
     def observe(self, metric: float) -> float:
-        """Take the next value of the metric; returns the rate from now on. NaN is never better."""
+        """Take the next value of the metric; returns the rate from now on. NaN is never better.
+
+        Args:
+            metric: A number.
+        """
         assert self.rate is not None
         if self._better(float(metric)):
             self.best, self.waited = float(metric), 0

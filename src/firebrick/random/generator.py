@@ -227,7 +227,11 @@ class Generator:
             return self._seed, self._counter
 
     def return_to(self, mark: tuple[int, int]) -> None:
-        """Go to where ``mark()`` was taken, of this generator or another."""
+        """Go to where ``mark()`` was taken, of this generator or another.
+
+        Args:
+            mark: What ``mark()`` returned.
+        """
         if not self._of_trace():
             refuse_in_trace("Generator.return_to")
         self._go(mark)
@@ -243,14 +247,23 @@ class Generator:
 
     def untake(self, before: tuple[int, int], after: tuple[int, int]) -> None:
         """Go back from one mark to another. A generator that moved meanwhile stays where it is, so that nobody draws the same
-        numbers again."""
+        numbers again.
+
+        Args:
+            before: Mark to go back to.
+            after: Mark at which the generator must be.
+        """
         with self._lock:
             if (self._seed, self._counter) == after:
                 self._note(before)
                 self._seed, self._counter = before
 
     def rows_to(self, mark: tuple[int, int]) -> list[Row]:
-        """``return_to`` as rows of a commit."""
+        """``return_to`` as rows of a commit.
+
+        Args:
+            mark: What ``mark()`` returned.
+        """
         return [(_seed_of, self, mark[0]), (_counter_of, self, mark[1])]
 
     def fork(self, stream: int | None = None) -> Generator:
@@ -334,7 +347,11 @@ class Generator:
         return self._counter if trace is None or self._of_trace() else trace.drawn(self)
 
     def go_back(self, place: int) -> None:
-        """Draw again from a place on."""
+        """Draw again from a place on.
+
+        Args:
+            place: Position in the stream.
+        """
         trace = hooks.trace()
         if trace is not None and not self._of_trace():
             trace.draw_again(self, place)

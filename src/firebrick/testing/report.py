@@ -89,7 +89,11 @@ class Report:
         return {v.op for v in self.failures}
 
     def add(self, verdict: Verdict) -> None:
-        """Count one verdict."""
+        """Count one verdict.
+
+        Args:
+            verdict: Of one case.
+        """
         self.checked += 1
         if not verdict.ok:
             self.failures.append(verdict)

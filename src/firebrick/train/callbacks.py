@@ -62,10 +62,18 @@ class Callback:
     """
 
     def on_fit_begin(self, learner: Learner) -> None:
-        """Training begins or goes on; everything was checked and placed on its devices."""
+        """Training begins or goes on; everything was checked and placed on its devices.
+
+        Args:
+            learner: The learner.
+        """
 
     def on_epoch_begin(self, learner: Learner) -> None:
-        """Epoch ``learner.epoch + 1`` begins, or goes on where a run was stopped."""
+        """Epoch ``learner.epoch + 1`` begins, or goes on where a run was stopped.
+
+        Args:
+            learner: The learner.
+        """
 
     def on_step_end(self, learner: Learner, step: int, values: Mapping[str, float]) -> None:
         """A step is done and its numbers are read.
@@ -79,23 +87,46 @@ class Callback:
         """
 
     def on_validation_end(self, learner: Learner, evaluation: Evaluation) -> None:
-        """The validation after an epoch is done."""
+        """The validation after an epoch is done.
+
+        Args:
+            learner: The learner.
+            evaluation: Loss and metrics on the validation data.
+        """
 
     def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
-        """An epoch is done; ``row`` is the last of ``learner.history``. Its checkpoint is written after this."""
+        """An epoch is done; ``row`` is the last of ``learner.history``. Its checkpoint is written after this.
+
+        Args:
+            learner: The learner.
+            row: Numbers of the epoch.
+        """
 
     def on_checkpoint(self, learner: Learner, path: Path) -> None:
-        """A checkpoint is being written into ``path``; ``learner.wait()`` waits until it is there."""
+        """A checkpoint is being written into ``path``; ``learner.wait()`` waits until it is there.
+
+        Args:
+            learner: The learner.
+            path: Directory of the checkpoint.
+        """
 
     def on_fit_end(self, learner: Learner) -> None:
-        """``fit`` ends because its epochs are done or a callback asked to stop; not after an exception."""
+        """``fit`` ends because its epochs are done or a callback asked to stop; not after an exception.
+
+        Args:
+            learner: The learner.
+        """
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: numbers, text, bools, None and tensors, in dicts and lists."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state()``."""
+        """Go on from ``state()``.
+
+        Args:
+            state: What ``state()`` returned when the checkpoint was written.
+        """
 
 
 class EarlyStopping(Callback):

@@ -102,6 +102,9 @@ class Checkpoint:
     def load_into(self, model: Module) -> None:
         """Give a model the state stored here.
 
+        Args:
+            model: A module with the same names and shapes.
+
         Raises:
             CheckpointError: It has other parameters; all differences are listed, and nothing was changed.
         """
@@ -227,25 +230,25 @@ def save_checkpoint(
     path: str | os.PathLike[str],
     *,
     model: Mapping[str, Tensor],
-    optimizer: Any,
-    state: Mapping[str, Any],
-    config: Mapping[str, Any],
+    optimizer: Any = None,
+    state: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a checkpoint; if it fails, the checkpoint before it still loads.
 
     Args:
         path: The directory; replaced if it is a checkpoint, and holds nothing else.
         model: Tensors by name, as of ``model.state_dict()``.
-        optimizer: A tree of tensors and plain values.
-        state: Plain values, and trees with small tensors.
-        config: Plain values that say how to build the model again.
+        optimizer: A tree of tensors and plain values, as of ``optimizer.state_dict()``; None for none.
+        state: Plain values, and trees with small tensors, by name; none by default.
+        config: Plain values by name that describe how to build the model again; none by default.
 
     Returns:
         The directory.
 
     Raises:
-        CheckpointError: Something in it cannot be stored, what is there is no checkpoint or has other files beside, the disk is
-            full or not writable.
+        CheckpointError: Something in it cannot be stored, the path is no checkpoint or one with other
+            files, the disk is full or not writable.
 
     Example:
         >>> import tempfile, firebrick as fb
@@ -261,6 +264,7 @@ def save_checkpoint(
         >>> found.model["weight"].tolist(), found.optimizer, found.state["epoch"]
         ([1.0, 1.0], {'step': 3}, 1)
     """
+    state, config = ({} if d is None else d for d in (state, config))
     return write(take_snapshot(model=model, optimizer=optimizer, state=state, config=config), path)
 
 

@@ -1,4 +1,4 @@
-"""``Compiled``: a step that runs as a graph where it can be traced; where not, as it is written, for a reason that is said."""
+"""``Compiled``: a step that runs as a graph where it can be traced; elsewhere it runs eagerly, and a warning has the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Compiled:
 
     Attributes:
         recompiles: One record for each of its graphs: why it was made, and how many seconds tracing and compiling took.
-        reason: Why it runs as it is written; None while it runs as graphs.
+        reason: Why it runs eagerly; None while it runs as graphs.
     """
 
     def __init__(self, name: str, step: Callable[..., Any], jit: Graphs | None) -> None:

@@ -54,15 +54,15 @@ class FrozenTrainingWarning(UserWarning):
 
 
 class EagerTrainingWarning(UserWarning):
-    """A step cannot be traced into a graph, and runs as it is written."""
+    """A step cannot be traced into a graph, and runs eagerly."""
 
 
 class LossScaleWarning(UserWarning):
-    """Gradients overflow float16 however little the loss is scaled."""
+    """Gradients overflow float16 at every scale of the loss."""
 
 
 class ResumeWarning(UserWarning):
-    """A run goes on with other settings, data or batches than it was saved with; the message says which ones count."""
+    """A run goes on with other settings, data or batches than it was saved with; the message lists both."""
 
 
 class NothingTrainedWarning(UserWarning):

@@ -31,8 +31,8 @@ class Evaluation:
     """The results of an evaluation of a model on the samples of a loader.
 
     Attributes:
-        loss: Mean loss a sample.
-        accuracy: Share of samples right; None where targets are no classes.
+        loss: Mean loss per sample.
+        accuracy: Share of samples classified correctly; None where targets are no classes.
         samples: How many there were.
         confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes. A sample
             with a score that is NaN has no class: it counts as wrong, and is in no cell.

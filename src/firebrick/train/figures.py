@@ -87,8 +87,8 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
 
     Args:
         rows: The run's epochs, at least one.
-        path: Where the picture goes.
-        title: What stands above it.
+        path: File to write.
+        title: Title of the picture.
 
     Example:
         >>> import numpy as np, firebrick as fb, tempfile
@@ -140,9 +140,9 @@ def draw_confusion(counts: np.ndarray[Any, Any], path: Path, names: Sequence[str
 
     Args:
         counts: int64 [classes, classes]; rows are labels, columns predictions.
-        path: Where the picture goes.
+        path: File to write.
         names: The classes' names; their numbers if None.
-        title: What stands above it.
+        title: Title of the picture.
 
     Example:
         >>> import numpy as np, tempfile
@@ -191,9 +191,9 @@ def draw_forecast(forecast: Forecast, path: Path, names: Sequence[str] | None = 
 
     Args:
         forecast: The sample to show.
-        path: Where the picture goes.
+        path: File to write.
         names: The series' names; their numbers if None.
-        title: What stands above it.
+        title: Title of the picture.
     """
     count = min(forecast.seen.shape[1], _MOST_SERIES)
     names = list(names) if names is not None else [f"series {i}" for i in range(count)]

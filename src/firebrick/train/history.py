@@ -24,14 +24,14 @@ class Epoch:
     Attributes:
         epoch: Its number, from 1.
         step: Steps done in all when it ended.
-        train_loss: Mean loss a sample while it trained.
-        train_accuracy: Share of samples right while it trained; None where there are no classes.
-        valid_loss: Mean loss a sample of the validation data after it; None without such data.
-        valid_accuracy: Share of samples right of the validation data after it.
-        train_mse, train_mae: Mean squared and absolute error while it trained; None where no numbers are predicted.
-        valid_mse, valid_mae: The same of the validation data after it.
-        learning_rate: That of the next step, when it ended.
-        samples_per_second: Samples trained a second, without validation and checkpoint.
+        train_loss: Mean loss per sample in training.
+        train_accuracy: Share of samples classified correctly in training; None where there are no classes.
+        valid_loss: Mean loss per sample of the validation data after the epoch; None without such data.
+        valid_accuracy: Share of samples of the validation data classified correctly.
+        train_mse, train_mae: Mean squared and absolute error in training; None where no numbers are predicted.
+        valid_mse, valid_mae: The same of the validation data.
+        learning_rate: Learning rate of the step after the epoch.
+        samples_per_second: Samples trained per second, without validation and checkpoint.
         seconds: Time spent training.
         metrics: Further metrics that are one number, by name with "train_" or "valid_" in front.
 
@@ -67,6 +67,9 @@ class Epoch:
     def value(self, name: str) -> float | None:
         """The number of this name; None if the epoch has none.
 
+        Args:
+            name: As in the columns of ``metrics.csv``: "train_loss", "valid_accuracy", …
+
         Raises:
             TrainingError: No epoch has a number of this name.
         """
@@ -77,7 +80,11 @@ class Epoch:
         return self.metrics.get(name)
 
     def line(self, epochs: int) -> str:
-        """One line of text."""
+        """One line of text.
+
+        Args:
+            epochs: Number of epochs that ``fit`` was asked for.
+        """
         parts = [f"epoch {self.epoch}/{epochs}", f"loss {self.train_loss:.4f}"]
         if self.train_accuracy is not None:
             parts.append(f"accuracy {self.train_accuracy:.4f}")
@@ -97,11 +104,19 @@ class Epoch:
         return "  ".join(parts)
 
     def better_than(self, other: Epoch | None) -> bool:
-        """Whether it did better on the validation data (without such data, in training): accuracy first, then loss."""
+        """Whether it did better on the validation data (without such data, in training): accuracy first, then loss.
+
+        Args:
+            other: Another epoch, or None.
+        """
         return other is None or self._rank() > other._rank()
 
     def show_to(self, optimizer: Any) -> None:
-        """Give the schedules that wait for a metric the one of this epoch: of the validation, if there was one."""
+        """Give the schedules that wait for a metric the one of this epoch: of the validation, if there was one.
+
+        Args:
+            optimizer: Optimizer of the learner.
+        """
         validated = self.valid_loss is not None
         loss, accuracy = (self.valid_loss, self.valid_accuracy) if validated else (self.train_loss, self.train_accuracy)
         for plateau in optimizer.plateaus() if hasattr(optimizer, "plateaus") else []:

@@ -85,29 +85,30 @@ class Learner:
         config: Plain values (text, numbers, bools, None, lists and dicts of them) that say how to build the model again; kept
             in each checkpoint.
         class_names: Names of the classes, for the confusion matrix; of the series, where they are forecast.
-        patience: Steps after which what stands still is warned of.
+        patience: Number of steps with the same loss, or without a gradient of a parameter, after which a warning is given.
         checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
         checkpoint_steps: Most steps between two checkpoints within an epoch; None counts seconds alone.
-        keep: Checkpoints that stay in the run directory, the newest among them; the best one stays besides.
+        keep: Number of latest checkpoints kept in the run directory; the best one is kept in addition.
         accumulate: Parts that each device's rows of a batch are run in, one after the other: gradients are those of the whole
             batch, and the memory is that of a part. Dropout draws what it would draw in the whole batch.
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
-        jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
-            written, and a warning says why; the results are the same up to rounding.
+        jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs
+            eagerly, and a warning has the reason; the results are the same up to rounding.
         precision: What the model computes in while it trains: "float32" (as None), "bfloat16" or "float16". Parameters, the
             loss, updates and evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are
             left out.
         events: Folder for event files that TensorBoard reads; None writes none.
         record_every: Steps between two rows of ``steps.jsonl`` in ``out``, and two points of the curves of single steps in
             ``events``; None records whole epochs only.
-        progress: Who is told what happens; by default a live bar in a terminal, and a line an epoch elsewhere.
+        progress: Object whose methods are called with the progress; by default a live bar in a terminal, and a line for each
+            epoch elsewhere.
         callbacks: ``Callback`` objects, called in their order after steps, epochs, validations and checkpoints.
         step: A step of training of one's own, called as ``step(minimizer, batch)``: see ``Minimizer``. It returns None, a loss,
             or numbers by name, which rows have as ``train_<name>``; "loss" is the sum of what it minimizes unless it returns
             another. ``loss`` is then that of the validation alone.
         metrics: Further metrics of training and validation, called as ``update(output, target)``: a list of ``Metric`` objects,
-            called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They stay as they are: copies count.
+            called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They are copied, not changed.
 
     Schedules that wait for a metric (``optim.reduce_on_plateau``) are given one after each epoch: the loss, or the accuracy
     for mode "max", of the validation if there is one.
@@ -261,8 +262,8 @@ class Learner:
         (``NothingTrainedWarning``); ``epochs=learner.epoch + 2`` trains 2 more.
 
         Raises:
-            TrainingError: Something does not fit together, such as an epoch that was begun with other samples or in another
-                order; it is found before the first step.
+            TrainingError: Model, loss, loaders or devices are incompatible, or the epoch was begun with other samples or in
+                another order; raised before the first step.
             NonFiniteLossError: The loss became NaN or infinite. Checkpoints of earlier epochs stay.
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
@@ -364,7 +365,11 @@ class Learner:
             )
 
     def predict(self, *inputs: Tensor) -> Any:
-        """The model's output for one batch, in evaluation mode and untracked."""
+        """The model's output for one batch, in evaluation mode and untracked.
+
+        Args:
+            inputs: First argument of the model, a tensor on its device.
+        """
         if not inputs:
             raise TrainingError(
                 "predict takes a batch of each of the model's inputs", "none", "call e.g. learner.predict(images)"
@@ -377,7 +382,7 @@ class Learner:
         """End a running ``fit`` after its epoch; for callbacks. ``fit`` returns as if that epoch had been the last.
 
         Args:
-            reason: What the line of output says.
+            reason: The text of the line of output.
         """
         self._stopping = reason
 
@@ -419,7 +424,7 @@ class Learner:
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
 
-        A ``ResumeWarning`` says what differs from what was saved, and which of both counts: this learner's ``clip_norm``,
+        A ``ResumeWarning`` lists what differs from what was saved, and which of both is used: this learner's ``clip_norm``,
         ``precision``, ``accumulate``, ``loss`` and plain settings of model and loss (``drop.p``), and the checkpoint's learning
         rate, optimizer settings and averages.
 

@@ -46,7 +46,7 @@ class LossScaler:
     gradients were not. It is tensors, so that a step with it is one graph.
 
     Args:
-        devices: Where it is needed; the first decides.
+        devices: Devices on which it is used; the first one computes the next scale.
         scale: What it starts from.
         interval: Finite steps before it doubles.
 
@@ -79,13 +79,20 @@ class LossScaler:
         return float(self._scale)
 
     def at(self, device: Device) -> Tensor:
-        """The factor as a 0-d tensor on one of the devices."""
+        """The factor as a 0-d tensor on one of the devices.
+
+        Args:
+            device: Device or device string.
+        """
         return self._scales[device]
 
     def unscale(self, gradients: Gradients) -> None:
         """Divide gradients of a scaled loss by the scale, in place, and find the next scale.
 
         Where one of them is NaN or infinite, all become 0 and ``gradients.valid`` False.
+
+        Args:
+            gradients: Changed in place.
         """
         unrecorded(self._computed, gradients).apply()
 
@@ -130,7 +137,11 @@ class LossScaler:
         return {"scale": self.scale, "good": int(self._good)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state_dict()``."""
+        """Go on from a ``state_dict()``.
+
+        Args:
+            state: What ``state_dict()`` returned.
+        """
         home = self._scale.device
         self._scale._rebind(constant(float(state["scale"]), float32, home))
         self._good._rebind(constant(int(state["good"]), int32, home))

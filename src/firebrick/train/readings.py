@@ -25,7 +25,7 @@ class Readings:
 
     Args:
         metrics: Further metrics by name.
-        patience: Steps after which what stands still is warned of.
+        patience: Number of steps with the same loss, or without a gradient of a parameter, after which a warning is given.
         precision: Which scales the loss, if anything does.
         named: Whether steps give numbers by names of their own.
 

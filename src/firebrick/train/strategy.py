@@ -85,7 +85,11 @@ class Strategy(Protocol):
         ...
 
     def divide(self, rows: int) -> list[int]:
-        """How many of a batch's rows each model takes."""
+        """How many of a batch's rows each model takes.
+
+        Args:
+            rows: Number of rows of the batch.
+        """
         ...
 
     @property
@@ -94,58 +98,126 @@ class Strategy(Protocol):
         ...
 
     def agree(self, stop: bool) -> bool:
-        """Whether to stop: where several processes run a step, what all of them know by the end of the last one."""
+        """Whether to stop; of several processes, what all of them were asked by the end of the last step.
+
+        Args:
+            stop: Whether this process was asked to stop.
+        """
         ...
 
     def agree_to_save(self, save: bool) -> bool:
         """Whether to write a checkpoint now: where several processes run a step, they ask and then all of them do, a step
-        later."""
+        later.
+
+        Args:
+            save: Whether this process was asked to save.
+        """
         ...
 
     def compare(self, settings: Mapping[str, str]) -> None:
-        """See that all processes run with these settings, each a text by its name."""
+        """Check that all processes run with these settings.
+
+        Args:
+            settings: Texts by name.
+        """
         ...
 
     def check(self, model: Any, optimizer: Any = None, averages: Any = None) -> None:
-        """See that all replicas are equal; of processes, all call it after the same step."""
+        """Check that all replicas are equal; all processes call it after the same step.
+
+        Args:
+            model: The learner's model.
+            optimizer: Its optimizer.
+            averages: Its ``EMA``, or None.
+        """
         ...
 
     def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
-        """Bring the model, the optimizer's state and an ``EMA`` to their devices; returns the loader to draw from."""
+        """Move the model, the optimizer's state and an ``EMA`` to their devices; returns the loader to iterate over.
+
+        Args:
+            model: The learner's model.
+            optimizer: Its optimizer.
+            loader: Loader of the training batches.
+            averages: Its ``EMA``, or None.
+        """
         ...
 
     def begin(self, fn: Forward, model: Any, loader: DataLoader) -> str:
-        """What is to be done once before the first step; returns a line that says what was found, or nothing."""
+        """Prepare the first step; returns a line about what was found, or an empty one.
+
+        Args:
+            fn: Function of a model and a batch that returns a loss.
+            model: The learner's model.
+            loader: Loader of the training batches.
+        """
         ...
 
     def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
         """Run ``fn(model, *batch) -> (mean loss, anything)`` forward and backward, one share a device, each in so many parts
-        one after the other; of processes, one share with the gradients and the loss of all ranks."""
+        one after the other; of processes, one share with the gradients and the loss of all ranks.
+
+        Args:
+            fn: Function of a model and a batch that returns the mean loss and anything else.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         ...
 
     def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
         """The gradients of the whole batch: Σ samples · gradient / Σ samples, in the order of the devices; buffers likewise,
-        which the model is given."""
+        which the model is given.
+
+        Args:
+            model: The learner's model.
+            grads: Gradients of each share.
+            samples: Number of samples of each share.
+            buffers: Buffers of each share.
+        """
         ...
 
     def update(self, optimizer: Any, model: Any, grads: Gradients) -> None:
-        """Change the parameters, on the device that owns them."""
+        """Change the parameters, on the device that owns them.
+
+        Args:
+            optimizer: The optimizer.
+            model: The learner's model.
+            grads: Gradients of the whole batch.
+        """
         ...
 
     def spread(self, model: Any) -> None:
-        """Give the other devices what the owner has now."""
+        """Copy the owner's parameters and buffers to the other devices.
+
+        Args:
+            model: The learner's model.
+        """
         ...
 
     def deal(self, model: Any, loader: DataLoader) -> DataLoader:
-        """The batches of an evaluation that this process takes."""
+        """The batches of an evaluation that this process takes.
+
+        Args:
+            model: The learner's model.
+            loader: Loader of the batches.
+        """
         ...
 
     def gather(self, found: Counted) -> Counted:
-        """What all processes have counted of an evaluation: the same on each."""
+        """What all processes have counted of an evaluation: the same on each.
+
+        Args:
+            found: What this process has counted.
+        """
         ...
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
-        """A step as graphs, all that lies between transfers as one."""
+        """A step as graphs, one for all operations between two transfers.
+
+        Args:
+            step: The step.
+        """
         ...
 
     def state(self) -> dict[str, Any]:
@@ -153,7 +225,11 @@ class Strategy(Protocol):
         ...
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state()``, of this strategy or of another."""
+        """Go on from ``state()``, of this strategy or of another.
+
+        Args:
+            state: What ``state()`` returned.
+        """
         ...
 
 

@@ -34,7 +34,7 @@ from firebrick.ops import OPS
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
-    """``true_fn(*operands)`` if ``pred`` holds, else ``false_fn(*operands)``; only that one runs.
+    """``true_fn(*operands)`` if ``pred`` holds, else ``false_fn(*operands)``; only that one is executed.
 
     Under ``jit`` both are traced, and the graph chooses at each run. They may use any captured values, and gradients flow
     to these; they change no tensor that existed before, and draw no random numbers. ``fb.where`` chooses elementwise.
@@ -88,7 +88,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
 
 
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any) -> Any:
-    """``body_fn`` applied to ``init`` repeatedly, as long as ``cond_fn`` of its result holds.
+    """``body_fn`` applied to ``init`` repeatedly, as long as ``cond_fn`` of its result is true.
 
     Under ``jit`` both are traced once, and the graph loops; the number of steps is known at each run only. First derivatives
     are taken by running the loop once more and keeping its carries; for higher derivatives, or many steps, use ``fb.scan``.

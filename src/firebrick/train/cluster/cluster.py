@@ -51,7 +51,7 @@ class Cluster:
         log: Takes each line of output; None is silent.
 
     Raises:
-        TrainingError: An argument that makes no sense.
+        TrainingError: An argument is invalid.
 
     Example:
         >>> from firebrick.train import Cluster
@@ -108,7 +108,7 @@ class Cluster:
         Raises:
             UnsupportedError: Ray is not installed.
             TrainingError: The function cannot be sent, there is no cluster, too little room, or no shared run directory.
-            WorkerError: The function raised, which is not tried again, or workers went on being lost.
+            WorkerError: The function raised, which is not tried again, or workers were lost repeatedly.
             TrainingInterrupted: Ctrl-C; all workers finished their step and saved.
         """
         pool = RayPool(self.address, self.cpus, self.gpus, self.resources, self.placing.upper())

@@ -155,7 +155,7 @@ class Supervisor:
 
         Raises:
             TrainingError: There is too little room, or the workers do not see one run directory.
-            WorkerError: The function raised, or workers went on being lost.
+            WorkerError: The function raised, or workers were lost repeatedly.
             TrainingInterrupted: Ctrl-C; the workers saved.
         """
         number = losses = 0

@@ -41,7 +41,7 @@ class Worker:
     Attributes:
         rank: This worker's rank, from 0.
         size: Number of workers, which may differ from attempt to attempt.
-        node: What messages call its node.
+        node: Name of its node in messages.
         out: The run directory, the same for all workers.
         attempt: How often the workers were started before.
         resumes: Whether the run directory holds a checkpoint to go on from.

@@ -69,6 +69,10 @@ class Accuracy(_Share):
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch].
 
+        Args:
+            predicted: Floating tensor [batch, classes], or integers [batch].
+            labels: Integers [batch].
+
         Raises:
             ShapeError, DTypeError: The shapes or kinds do not fit.
             OutOfRangeError: A label is negative, or no class that has a score (raised when the batch is read).
@@ -101,6 +105,10 @@ class TopKAccuracy(_Share):
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] and labels [batch].
+
+        Args:
+            scores: Floating tensor [batch, classes].
+            labels: Integers [batch].
 
         Raises:
             ShapeError: The shapes do not fit, or there are fewer classes than k.
@@ -151,6 +159,10 @@ class ConfusionMatrix(Metric):
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch].
+
+        Args:
+            predicted: Floating tensor [batch, classes], or integers [batch].
+            labels: Integers [batch].
 
         Raises:
             ShapeError, DTypeError: The shapes or kinds do not fit.

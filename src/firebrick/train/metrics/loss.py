@@ -42,6 +42,10 @@ class Loss(Metric):
     def update(self, loss: Tensor, samples: int) -> None:
         """Add a batch: its mean loss (a scalar tensor) and how many samples it has.
 
+        Args:
+            loss: Mean loss of the batch, a tensor of one element.
+            samples: Number of samples of the batch.
+
         Raises:
             ShapeError: The loss is no single number.
         """
@@ -51,7 +55,11 @@ class Loss(Metric):
         self.keep(samples, loss)
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Take in the values of ``pending()``."""
+        """Take in the values of ``pending()``.
+
+        Args:
+            values: Those of ``pending()``, as NumPy arrays.
+        """
         self.recent = [float(v) for v in values]
         super().absorb(values)
 
@@ -66,7 +74,7 @@ class Loss(Metric):
 
 
 class Perplexity(Metric):
-    """exp(mean over tokens of -log softmax(logits)[label]): how many tokens a model hesitates between.
+    """exp(mean over tokens of -log softmax(logits)[label]): the effective number of tokens that the model chooses among.
 
     Args:
         ignore_index: Label of tokens that do not count, such as padding; None counts all.
@@ -91,6 +99,10 @@ class Perplexity(Metric):
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch: logits [..., classes] and integer labels [...].
+
+        Args:
+            logits: Floating tensor [..., classes].
+            labels: Integers [...].
 
         Raises:
             ShapeError: The shapes do not fit.

@@ -81,7 +81,12 @@ class Metric(ABC):
 
     @abstractmethod
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Add a batch; a ``Learner`` calls it with the model's output and the target."""
+        """Add a batch; a ``Learner`` calls it with the model's output and the target.
+
+        Args:
+            *args: As the subclass has them: tensors of a batch.
+            **kwargs: As the subclass has them: tensors of a batch.
+        """
 
     @abstractmethod
     def add(self, values: Sequence[Array], samples: int) -> None:
@@ -129,7 +134,11 @@ class Metric(ABC):
         return list(self._held)
 
     def take(self, held: Sequence[tuple[tuple[Tensor, ...], int]]) -> None:
-        """Add batches that another metric of the same kind ``held``."""
+        """Add batches that another metric of the same kind ``held``.
+
+        Args:
+            held: Tensors and numbers of samples, one pair for each batch.
+        """
         for tensors, samples in held:
             self.keep(samples, *tensors)
 
@@ -138,7 +147,11 @@ class Metric(ABC):
         return [t for tensors, _ in self._held for t in tensors]
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Take in the values of ``pending()``."""
+        """Take in the values of ``pending()``.
+
+        Args:
+            values: Those of ``pending()``, as NumPy arrays.
+        """
         held, self._held, self._pending = self._held, [], 0
         at = 0
         for tensors, samples in held:
@@ -156,6 +169,9 @@ class Metric(ABC):
 
     def load_state(self, state: Any) -> Self:
         """Go on from ``state()``; returns the metric.
+
+        Args:
+            state: What ``state()`` returned.
 
         Raises:
             ConfigError: It is the state of another metric, or of one with other settings.

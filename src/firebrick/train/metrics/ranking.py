@@ -42,6 +42,10 @@ class _Ranking(Metric):
     def update(self, scores: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch] of the class 1 and labels 0 or 1 [batch]; with ``classes``, scores [batch, classes].
 
+        Args:
+            scores: Floating tensor [batch], or [batch, classes].
+            labels: Integers [batch].
+
         Raises:
             ShapeError, DTypeError: The shapes or kinds do not fit.
         """
@@ -60,7 +64,11 @@ class _Ranking(Metric):
         self.keep(labels.shape[0], scores, labels)
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Take in the values of ``pending()``."""
+        """Take in the values of ``pending()``.
+
+        Args:
+            values: Those of ``pending()``, as NumPy arrays.
+        """
         self._fresh: dict[str, list[Array]] = {"scores": [self._totals["scores"]], "labels": [self._totals["labels"]]}
         super().absorb(values)
         self._totals = {k: np.concatenate(v) for k, v in self._fresh.items()}

@@ -71,7 +71,12 @@ class MeanSquaredError(_MeanError):
     """
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Add a batch: floating prediction and target of one shape [batch, ...]."""
+        """Add a batch: floating prediction and target of one shape [batch, ...].
+
+        Args:
+            predicted: Floating tensor [batch, ...].
+            target: Of the same shape.
+        """
         error = _difference("MeanSquaredError", predicted, target)
         self.keep(error.size, sum_(error * error))
 
@@ -89,7 +94,12 @@ class MeanAbsoluteError(_MeanError):
     """
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Add a batch: floating prediction and target of one shape [batch, ...]."""
+        """Add a batch: floating prediction and target of one shape [batch, ...].
+
+        Args:
+            predicted: Floating tensor [batch, ...].
+            target: Of the same shape.
+        """
         error = _difference("MeanAbsoluteError", predicted, target)
         self.keep(error.size, sum_(abs_(error)))
 
@@ -122,7 +132,12 @@ class R2Score(Metric):
         return {"samples": 0, **{name: np.zeros(self.outputs) for name in ("mean", "spread", "residual")}}
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Add a batch: floating prediction and target of one shape [batch, ...]."""
+        """Add a batch: floating prediction and target of one shape [batch, ...].
+
+        Args:
+            predicted: Floating tensor [batch, ...].
+            target: Of the same shape.
+        """
         error = _difference("R2Score", predicted, target)
         if not target.shape[0]:
             return

@@ -49,7 +49,7 @@ class DataParallel:
 
     Args:
         devices: Distinct ones; the first owns the updates, evaluates, and is what checkpoints are made from.
-        shares: How the rows of a batch are dealt: "even", one number a device, or "measured", by how fast each of them is
+        shares: How the rows of a batch are divided: "even", one number a device, or "measured", by how fast each of them is
             before the first step. Measured shares stay as they are for the run and are kept in its checkpoints.
         batch_norm: "local": each device's rows are normalised by their own statistics, and the running statistics are the means
             of theirs, weighted by samples. "synchronised": all rows are normalised by the statistics of the whole batch, as on
@@ -57,7 +57,7 @@ class DataParallel:
         check_every: Steps between two checks that all replicas are equal; 0 leaves those of a ``Learner``, which compares them
             at the end of each epoch and before each checkpoint.
 
-    A device without rows in a small last batch sits out that step.
+    A device without rows in a small last batch takes no part in that step.
 
     Raises:
         TrainingError: No device, one named twice, or shares that are none.
@@ -124,19 +124,19 @@ class DataParallel:
 
     @property
     def main(self) -> bool:
-        """This process writes."""
+        """True: this process writes the run directory."""
         return True
 
     def agree(self, stop: bool) -> bool:
-        """``stop``."""
+        """``stop``: there is one process."""
         return stop
 
     def agree_to_save(self, save: bool) -> bool:
-        """``save``."""
+        """``save``: there is one process."""
         return save
 
     def compare(self, settings: Mapping[str, str]) -> None:
-        """Nothing: there is one process."""
+        """Do nothing: there is one process."""
 
     def check(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
         """``check_replicas``; optimizer and averages are the owner's alone."""
@@ -163,7 +163,7 @@ class DataParallel:
         return loader.sharded(list(self._devices), self.divide)
 
     def begin(self, fn: Forward, model: Module, loader: DataLoader) -> str:
-        """Measure the shares, if they are to be and are not known yet."""
+        """Measure the shares, if they are to be measured and are not known yet."""
         if self._shares is None:
             self._measure(fn, loader)
         assert self._shares is not None
@@ -180,7 +180,15 @@ class DataParallel:
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
     ) -> list[Share]:
-        """``grads`` by passes, one a device, or their graphs."""
+        """``grads`` by passes, one a device, or their graphs.
+
+        Args:
+            passes: A function for each device that computes its share, or its graph.
+            adding: A function that adds up the shares of a device's parts, or its graph.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         self._check(batch)
         active = [i for i, part in enumerate(batch) if part is not None]
         rows = [0 if part is None else part[-1].shape[0] for part in batch]
@@ -228,7 +236,7 @@ class DataParallel:
         optimizer.update(model, grads)
 
     def spread(self, model: Module) -> None:
-        """Give the replicas the owner's parameters and buffers, and check now and then that they have them.
+        """Give the replicas the owner's parameters and buffers, and compare them at intervals.
 
         Raises:
             TrainingError: A replica differs.
@@ -271,6 +279,9 @@ class DataParallel:
 
     def replicas(self, model: Module) -> list[Module]:
         """The models, one a device; the first is the learner's own.
+
+        Args:
+            model: The learner's model.
 
         Raises:
             TrainingError: They are of another model, or not made yet.

@@ -62,9 +62,9 @@ class Distributed:
 
     Args:
         device: This rank's; the default device if None, on GPUs the one of this rank's number on its host.
-        backend: "gloo", "nccl" or "mpi"; what the launcher says if None. A group that ``distributed.init`` made is taken as
+        backend: "gloo", "nccl" or "mpi"; that of the launcher if None. A group that ``distributed.init`` made is taken as
             it is.
-        shares: How the rows of a batch are dealt: "even", or one number a rank.
+        shares: How the rows of a batch are divided: "even", or one number a rank.
         batch_norm: As of ``DataParallel``.
         bucket_bytes: Bytes of gradients at which a bucket is full. Each is reduced as soon as the backward pass has finished
             it, while the pass goes on; with synchronised batch norm, whose own sums come in between, after the pass.
@@ -122,12 +122,12 @@ class Distributed:
 
     @property
     def main(self) -> bool:
-        """Whether this is the rank that writes."""
+        """Whether this is the rank that writes the run directory."""
         return self.group.rank == 0
 
     @property
     def arrivals(self) -> Arrivals | None:
-        """What a backward pass tells of its gradients; it does not where ranks meet in each batch norm, whose sums must not
+        """What a backward pass reports of its gradients; it does not where ranks meet in each batch norm, whose sums must not
         get between the buckets of some ranks only."""
         return None if self.synchronised or self.group.size == 1 else self._arrivals
 
@@ -166,7 +166,7 @@ class Distributed:
         )
 
     def check(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
-        """Raise TrainingError unless all ranks have the same bits; where their engines are unlike, of the model alone, which
+        """Raise TrainingError unless all ranks have the same bits; where their engines differ, of the model alone, which
         rank 0 sends."""
         if self.group.size > 1:
             self.check_replicas(model, *((optimizer, averages) if self._alike else ()))
@@ -204,7 +204,7 @@ class Distributed:
         return loader.sharded([self.device] * self.group.size, self.divide, only=self.group.rank)
 
     def begin(self, fn: Forward, model: Module, loader: DataLoader) -> str:
-        """See that batches can be divided; returns a line that says how many ranks there are.
+        """Check that batches can be divided; returns a line with the number of ranks.
 
         Raises:
             TrainingError: Batch norm is synchronised, and a rank has no rows of some batch.
@@ -220,7 +220,15 @@ class Distributed:
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
     ) -> list[Share]:
-        """``grads`` by a pass, or its graph."""
+        """``grads`` by a pass, or its graph.
+
+        Args:
+            passes: A function for each device that computes its share, or its graph.
+            adding: A function that adds up the shares of a device's parts, or its graph.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         rank, size = self.group.rank, self.group.size
         rows = self.divide(batch.rows)
         if self.synchronised:
@@ -263,7 +271,7 @@ class Distributed:
         optimizer.update(model, grads)
 
     def spread(self, model: Module) -> None:
-        """Where engines are unlike, take over rank 0's parameters; check now and then that all ranks have the same.
+        """Where engines differ, copy rank 0's parameters; compare the ranks at intervals.
 
         Raises:
             TrainingError: A rank differs.
@@ -311,7 +319,11 @@ class Distributed:
         return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else jit(step)
 
     def replicas(self, model: Module) -> list[Module]:
-        """The model of this rank."""
+        """The model of this rank.
+
+        Args:
+            model: The learner's model.
+        """
         return [model]
 
     def state(self) -> dict[str, Any]:
@@ -319,7 +331,7 @@ class Distributed:
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes nothing over."""
+        """Do nothing: no state is kept."""
 
     # the ranks
 
@@ -412,7 +424,13 @@ class Distributed:
             g.set_state({"seed": seed, "counter": counter})
 
     def check_replicas(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
-        """Raise TrainingError unless all ranks have the same bits of model, optimizer and averages."""
+        """Raise TrainingError unless all ranks have the same bits of model, optimizer and averages.
+
+        Args:
+            model: The model of this rank.
+            optimizer: Its optimizer.
+            averages: Its ``EMA``, or None.
+        """
         digest = bytes.fromhex(_digest(model, optimizer, averages))
         mine = hooks.from_host(np.frombuffer(digest, np.uint8), find_device("numpy"))
         found = [t.numpy().tobytes() for t in self.group.all_gather(mine)]

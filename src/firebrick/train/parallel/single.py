@@ -47,21 +47,21 @@ class SingleDevice:
         return (self.device,)
 
     def agree(self, stop: bool) -> bool:
-        """``stop``."""
+        """``stop``: there is one process."""
         return stop
 
     def agree_to_save(self, save: bool) -> bool:
-        """``save``."""
+        """``save``: there is one process."""
         return save
 
     def compare(self, settings: Mapping[str, str]) -> None:
-        """Nothing: there is one process."""
+        """Do nothing: there is one process."""
 
     def check(self, model: Any, optimizer: Any = None, averages: Any = None) -> None:
-        """Nothing: there is one model."""
+        """Do nothing: there is one model."""
 
     def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
-        """Move the model, the optimizer's state and averages here, where they are not yet; so do the loader's batches come."""
+        """Move the model, the optimizer's state, the averages and the loader's batches to the device."""
         if any(p.device is not self.device for _, p in model.named_parameters()):
             model.to(self.device)
         bring(optimizer, self.device)
@@ -69,7 +69,7 @@ class SingleDevice:
         return loader.to(self.device)
 
     def begin(self, fn: Forward, model: Any, loader: DataLoader) -> str:
-        """Nothing."""
+        """Do nothing: one device needs no preparation."""
         return ""
 
     def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
@@ -79,7 +79,15 @@ class SingleDevice:
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
     ) -> list[Share]:
-        """``grads`` by a pass, or its graph."""
+        """``grads`` by a pass, or its graph.
+
+        Args:
+            passes: A function for each device that computes its share, or its graph.
+            adding: A function that adds up the shares of a device's parts, or its graph.
+            model: The learner's model.
+            batch: What the loader returned.
+            parts: Number of parts into which each device divides its rows.
+        """
         return [take_share(passes[0], adding, model, batch, 0, parts)]
 
     def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
@@ -91,7 +99,7 @@ class SingleDevice:
         optimizer.update(model, grads)
 
     def spread(self, model: Any) -> None:
-        """Nothing: there is one device."""
+        """Do nothing: there is one device."""
 
     def divide(self, rows: int) -> list[int]:
         """All of them."""
@@ -112,7 +120,11 @@ class SingleDevice:
         return jit(step)  # type: ignore[no-any-return]
 
     def replicas(self, model: Module) -> list[Module]:
-        """The model."""
+        """The model.
+
+        Args:
+            model: The learner's model.
+        """
         return [model]
 
     def state(self) -> dict[str, Any]:
@@ -120,4 +132,4 @@ class SingleDevice:
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes nothing over."""
+        """Do nothing: no state is kept."""
