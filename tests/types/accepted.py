@@ -102,6 +102,11 @@ def squared(x: fb.Tensor, n: int = 2) -> tuple[fb.Tensor, dict[str, fb.Tensor]]:
 
 
 class Training:
+    @staticmethod
+    @fb.jit
+    def distance(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(x * x)
+
     def __init__(self, model: Network) -> None:
         @fb.jit
         def step(x: fb.Tensor) -> fb.Tensor:
@@ -114,6 +119,7 @@ assert_type(squared(x, n=3), tuple[fb.Tensor, dict[str, fb.Tensor]])
 assert_type(squared.traces, int)
 assert_type(Training(network).step(x), fb.Tensor)
 assert_type(Training(network).step.traces, int)
+assert_type(Training.distance(x), fb.Tensor)
 assert_type(fb.jit(network)(x, twice=True), fb.Tensor)
 assert_type(fb.jit(fb.sin)(x), fb.Tensor)
 assert_type(fb.checkpoint(network)(x), fb.Tensor)

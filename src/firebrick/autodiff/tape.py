@@ -24,7 +24,7 @@ from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from contextlib import _GeneratorContextManager
+    from contextlib import _GeneratorContextManager as ContextManager  # also a decorator
 
 R = TypeVar("R")
 _ids = count(1)
@@ -118,7 +118,7 @@ def _without_grad(fn: Callable[..., R], args: tuple[Any, ...]) -> R:
     return fn(*args)
 
 
-def no_grad() -> _GeneratorContextManager[None]:
+def no_grad() -> ContextManager[None]:
     """Record nothing inside a ``with`` block: results are untracked.
 
     Example:

@@ -131,10 +131,10 @@ class Sequential(Module, Generic[R]):
     def __init__(self, *layers: *tuple[*tuple[Module, ...], Forward[..., R]]) -> None: ...
     @overload
     def __init__(self: Sequential[Any], *layers: Module) -> None: ...
-    def __init__(self, *layers: Any) -> None:  # type: ignore[misc]  # mypy knows no implementation of a star of a tuple
+    def __init__(self, *layers: Module) -> None:  # type: ignore[misc]  # mypy knows no implementation of a star of a tuple
         for i, layer in enumerate(layers):
             _check_layer(f"layers[{i}]", layer)
-        self.layers = layers
+        self.layers: tuple[Any, ...] = layers  # for `model.layers[0].weight`, which no Module is known to have
 
     def forward(self, *args: Any) -> R:
         result: Any = self.layers[0](*args) if self.layers else args[0]
