@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from typing import Protocol, TypedDict
 
+    import numpy as np
+
     from firebrick.core.device import Device
     from firebrick.core.tensor import Tensor
+
+    Array = np.ndarray[Any, Any]
 
     class _Reduction(Protocol):
         def __call__(self, x: Tensor, /, *, axis: Any, keepdims: bool) -> Tensor: ...
@@ -108,9 +112,9 @@ class Hooks:
         self.execute: Callable[..., Any] = _absent
         self.record: Callable[..., Any] = _absent
         self.grad_enabled: Callable[[], bool] = _absent
-        self.find_device: Callable[..., Any] = _absent
-        self.from_host: Callable[..., Any] = _absent
-        self.to_host: Callable[..., Any] = _absent
+        self.find_device: Callable[[Device | str | None], Device] = _absent
+        self.from_host: Callable[[Array, Device], Tensor] = _absent
+        self.to_host: Callable[[Tensor], Array] = _absent
         self.methods = cast("Methods", {})  # complete once the package is imported
         self.tracing = 0
         self.traces = 0

@@ -114,7 +114,7 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Its values as a read-only NumPy array (without a copy where the engine shares host memory)."""
-        return hooks.to_host(self)  # type: ignore[no-any-return]
+        return hooks.to_host(self)
 
     def item(self) -> Any:
         """The value of a tensor of one element, as a Python scalar."""
