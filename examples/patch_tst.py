@@ -105,7 +105,8 @@ def draw(before: np.ndarray, after: np.ndarray, forecasts: dict[str, np.ndarray]
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(before.shape[1], 1, figsize=(12, 7), sharex=True, layout="constrained")
+    figure, rows = pyplot.subplots(before.shape[1], 1, figsize=(12, 7), sharex=True, layout="constrained", squeeze=False)
+    axes = rows[:, 0]
     past, future = np.arange(-168, 0) / 24, np.arange(len(after)) / 24
     for city, axis in enumerate(axes):
         axis.plot(past, before[-168:, city], color="0.4")

@@ -86,8 +86,8 @@ class TorchResNet(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.bn1(self.conv1(x)))
-        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
-            x = layer(x)
+        for k in range(1, 5):
+            x = self.get_submodule(f"layer{k}")(x)
         return self.fc(x.mean((2, 3)))
 
 

@@ -9,7 +9,7 @@
 import sys as _sys
 from importlib import import_module
 from math import e, inf, nan, pi
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firebrick.autodiff import (
     Gradients,
@@ -747,12 +747,28 @@ def _array_namespace(api_version: str | None = None) -> Any:
 _hooks.methods["array_namespace"] = _array_namespace
 
 
-def __getattr__(name: str) -> Any:
-    with _outside():  # what a module makes as it is imported is no part of a graph
-        if name in _LAZY:
-            return import_module(f"firebrick.{name}")
-        if name in _CHAPTERS:
-            return import_module(f"firebrick.functions.{name}")
-        if name in _OWN_OPS:
-            return getattr(import_module(f"firebrick.functions.{_OWN_OPS[name]}"), name)
-    raise _other_names.UnknownNameError("module 'firebrick'", name, _other_names.FUNCTIONS, __all__, "fb.{}")
+if TYPE_CHECKING:  # the names that __getattr__ imports, for type checkers
+    from firebrick import data as data
+    from firebrick import distributed as distributed
+    from firebrick import models as models
+    from firebrick import nn as nn
+    from firebrick import ops as ops
+    from firebrick import optim as optim
+    from firebrick import random as random
+    from firebrick import testing as testing
+    from firebrick import train as train
+    from firebrick.functions import fft as fft
+    from firebrick.functions import linalg as linalg
+    from firebrick.functions.custom import op as op
+    from firebrick.functions.kernels import kernel as kernel
+else:  # for a type checker, other names are errors
+
+    def __getattr__(name: str) -> Any:
+        with _outside():  # what a module makes as it is imported is no part of a graph
+            if name in _LAZY:
+                return import_module(f"firebrick.{name}")
+            if name in _CHAPTERS:
+                return import_module(f"firebrick.functions.{name}")
+            if name in _OWN_OPS:
+                return getattr(import_module(f"firebrick.functions.{_OWN_OPS[name]}"), name)
+        raise _other_names.UnknownNameError("module 'firebrick'", name, _other_names.FUNCTIONS, __all__, "fb.{}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from weakref import ref
 
 from firebrick.autodiff.residuals import Budget, Memo, Value, again, save, strategy
@@ -29,6 +29,9 @@ from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 STRATEGIES = ("none", "balanced")
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _around: ContextVar[tuple[Any, ...]] = ContextVar("firebrick_checkpointing_around", default=())
 """The strategies that each enclosing ``with fb.checkpointing(…)`` replaced, outermost first."""
 
@@ -248,7 +251,7 @@ def _changed(what: str) -> GradientError:
     )
 
 
-def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint(fn: Callable[P, R]) -> Callable[P, R]:
     """``fn``, whose intermediate values are dropped in the forward pass and recomputed in the backward pass.
 
     Tensors that it captures (also a module's parameters) get their gradients as always, and random draws repeat. Tensors that
@@ -265,7 +268,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(fn)
-    def forgetful(*args: Any, **kwargs: Any) -> Any:
+    def forgetful(*args: P.args, **kwargs: P.kwargs) -> R:
         if region.get() is not None:  # an outer region drops the values of this one too
             return fn(*args, **kwargs)
         frozen_args, frozen_kwargs = _frozen(args), _frozen(kwargs)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from itertools import count
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from firebrick.autodiff.residuals import Value, keep
@@ -22,6 +22,9 @@ from firebrick.core.device import Device
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from contextlib import _GeneratorContextManager as ContextManager  # also a decorator
 
 R = TypeVar("R")
 _ids = count(1)
@@ -115,7 +118,7 @@ def _without_grad(fn: Callable[..., R], args: tuple[Any, ...]) -> R:
     return fn(*args)
 
 
-def no_grad() -> Any:
+def no_grad() -> ContextManager[None]:
     """Record nothing inside a ``with`` block: results are untracked.
 
     Example:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from firebrick.autodiff.backward import check_cotangent, check_real, filled, leading_to, reachable, run
 from firebrick.autodiff.checkpoint import at_once, wanted_at_once
@@ -24,6 +24,13 @@ from firebrick.core.journal import all_or_none
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.ops.casts import conjugate, real
+
+if TYPE_CHECKING:
+    from firebrick.autodiff.function_types import Differentiated
+
+P = ParamSpec("P")
+X = TypeVar("X", bound=Any)  # so that the parameter of a lambda is Any
+A = TypeVar("A")
 
 _owned: ContextVar[frozenset[int]] = ContextVar("firebrick_owned_leaves", default=frozenset())
 _node, _slot = setter(Tensor, "node"), setter(Tensor, "slot")
@@ -147,6 +154,16 @@ def _untracked(value: Any) -> Any:
     return trees.tree_map(lambda v: v.detach() if isinstance(v, Tensor) else v, value)
 
 
+@overload
+def value_and_grad(
+    fn: Callable[Concatenate[X, P], Tensor], *, has_aux: Literal[False] = False
+) -> Differentiated[X, P, tuple[Tensor, Any], tuple[Tensor, Gradients], tuple[Tensor, X]]: ...
+@overload
+def value_and_grad(
+    fn: Callable[Concatenate[X, P], tuple[Tensor, A]], *, has_aux: Literal[True]
+) -> Differentiated[X, P, tuple[tuple[Tensor, A], Any], tuple[tuple[Tensor, A], Gradients], tuple[tuple[Tensor, A], X]]: ...
+@overload
+def value_and_grad(fn: Callable[..., Any], *, has_aux: bool) -> Callable[..., tuple[Any, Any]]: ...
 def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
     """A function that returns ``(fn(...), gradients of it by the first argument)``.
 
@@ -213,6 +230,16 @@ def _value_and_grad(
     return ((loss, aux), grads) if has_aux else (loss, grads)
 
 
+@overload
+def grad(
+    fn: Callable[Concatenate[X, P], Tensor], *, has_aux: Literal[False] = False
+) -> Differentiated[X, P, Any, Gradients, X]: ...
+@overload
+def grad(
+    fn: Callable[Concatenate[X, P], tuple[Tensor, A]], *, has_aux: Literal[True]
+) -> Differentiated[X, P, tuple[Any, A], tuple[Gradients, A], tuple[X, A]]: ...
+@overload
+def grad(fn: Callable[..., Any], *, has_aux: bool) -> Callable[..., Any]: ...
 def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]:
     """A function that returns the gradient of ``fn`` by its first argument (with ``has_aux``: and the auxiliary values).
 

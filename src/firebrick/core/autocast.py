@@ -61,13 +61,11 @@ def narrow(x: Tensor) -> Tensor:
     goal = _goal.get()
     if goal is None or x.dtype is goal or x.dtype not in (float32, *NARROW):
         return x
-    cast: Tensor = hooks.methods["astype"](x, goal)
-    return cast
+    return hooks.methods["astype"](x, goal)
 
 
 def wide(x: Tensor) -> Tensor:
     """A tensor narrower than float32 in float32, inside of the context."""
     if _goal.get() is None or x.dtype not in NARROW:
         return x
-    cast: Tensor = hooks.methods["astype"](x, float32)
-    return cast
+    return hooks.methods["astype"](x, float32)

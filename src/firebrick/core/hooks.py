@@ -8,7 +8,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from typing import Protocol, TypedDict
+
+    import numpy as np
+
+    from firebrick.core.device import Device
+    from firebrick.core.tensor import Tensor
+
+    Array = np.ndarray[Any, Any]
+
+    class _Reduction(Protocol):
+        def __call__(self, x: Tensor, /, *, axis: Any, keepdims: bool) -> Tensor: ...
+
+    class Methods(TypedDict):
+        """What operators and methods of ``Tensor`` call, and a few functions of higher floors that lower ones need."""
+
+        abs: Callable[[Tensor], Tensor]
+        bitwise_invert: Callable[[Tensor], Tensor]
+        imag: Callable[[Tensor], Tensor]
+        matrix_transpose: Callable[[Tensor], Tensor]
+        negative: Callable[[Tensor], Tensor]
+        positive: Callable[[Tensor], Tensor]
+        real: Callable[[Tensor], Tensor]
+        require_grad: Callable[[Tensor], Tensor]
+        add: Callable[[Any, Any], Tensor]
+        bitwise_and: Callable[[Any, Any], Tensor]
+        bitwise_left_shift: Callable[[Any, Any], Tensor]
+        bitwise_or: Callable[[Any, Any], Tensor]
+        bitwise_right_shift: Callable[[Any, Any], Tensor]
+        bitwise_xor: Callable[[Any, Any], Tensor]
+        divide: Callable[[Any, Any], Tensor]
+        equal: Callable[[Any, Any], Tensor]
+        floor_divide: Callable[[Any, Any], Tensor]
+        greater: Callable[[Any, Any], Tensor]
+        greater_equal: Callable[[Any, Any], Tensor]
+        less: Callable[[Any, Any], Tensor]
+        less_equal: Callable[[Any, Any], Tensor]
+        matmul: Callable[[Any, Any], Tensor]
+        multiply: Callable[[Any, Any], Tensor]
+        not_equal: Callable[[Any, Any], Tensor]
+        pow: Callable[[Any, Any], Tensor]
+        remainder: Callable[[Any, Any], Tensor]
+        subtract: Callable[[Any, Any], Tensor]
+        argmax: _Reduction
+        max: _Reduction
+        mean: _Reduction
+        min: _Reduction
+        sum: _Reduction
+        astype: Callable[[Tensor, Any], Tensor]
+        getitem: Callable[[Tensor, Any], Tensor]
+        reshape: Callable[[Tensor, Any], Tensor]
+        setitem: Callable[[Tensor, Any, Any], Tensor]
+        to_device: Callable[[Tensor, Device | str], Tensor]
+        array_namespace: Callable[[str | None], Any]
+        dlpack_device: Callable[[Tensor], tuple[int, int]]
+        to_dlpack: Callable[..., Any]
+        find_generator: Callable[[Any], Callable[[], Any] | None]
 
 
 def _absent(*_: Any, **__: Any) -> Any:
@@ -25,7 +83,7 @@ class Hooks:
         find_device: ``(device | str | None) -> Device``, installed by ``backends.registry``.
         from_host: ``(ndarray, device) -> Tensor`` copies, installed by ``backends.dispatch``.
         to_host: ``(tensor) -> ndarray`` waits and reads, installed by ``backends.dispatch``.
-        methods: What operators and methods of ``Tensor`` call, by name, installed by ``functions``.
+        methods: What operators and methods of ``Tensor`` call, by name (``Methods``), installed by ``functions``.
         tracing: How many traces run in this process. While one does, ``graph.trace`` replaces ``execute``,
             ``from_host`` and ``to_host``, and every operation takes the general path.
         traces: How many traces have begun in this process.
@@ -54,10 +112,10 @@ class Hooks:
         self.execute: Callable[..., Any] = _absent
         self.record: Callable[..., Any] = _absent
         self.grad_enabled: Callable[[], bool] = _absent
-        self.find_device: Callable[..., Any] = _absent
-        self.from_host: Callable[..., Any] = _absent
-        self.to_host: Callable[..., Any] = _absent
-        self.methods: dict[str, Callable[..., Any]] = {}
+        self.find_device: Callable[[Device | str | None], Device] = _absent
+        self.from_host: Callable[[Array, Device], Tensor] = _absent
+        self.to_host: Callable[[Tensor], Array] = _absent
+        self.methods = cast("Methods", {})  # complete once the package is imported
         self.tracing = 0
         self.traces = 0
         self.version = 0

@@ -98,23 +98,23 @@ class Tensor:
     @property
     def mT(self) -> Tensor:
         """The transpose of the last two axes."""
-        return _call["matrix_transpose"](self)  # type: ignore[no-any-return]
+        return _call["matrix_transpose"](self)
 
     @property
     def real(self) -> Tensor:
         """The real part; a real tensor as it is."""
-        return _call["real"](self)  # type: ignore[no-any-return]
+        return _call["real"](self)
 
     @property
     def imag(self) -> Tensor:
         """The imaginary part; zeros for a real tensor."""
-        return _call["imag"](self)  # type: ignore[no-any-return]
+        return _call["imag"](self)
 
     # reading
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Its values as a read-only NumPy array (without a copy where the engine shares host memory)."""
-        return hooks.to_host(self)  # type: ignore[no-any-return]
+        return hooks.to_host(self)
 
     def item(self) -> Any:
         """The value of a tensor of one element, as a Python scalar."""
@@ -216,7 +216,7 @@ class Tensor:
             DeviceError: The device is unknown or absent.
             DTypeError: The device cannot store the dtype.
         """
-        return _call["to_device"](self, device)  # type: ignore[no-any-return]
+        return _call["to_device"](self, device)
 
     def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
         """The Array API standard's name of ``to``.
@@ -236,7 +236,7 @@ class Tensor:
         return _call["to_dlpack"](self, **{k: v for k, v in given.items() if v is not None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _call["dlpack_device"](self)  # type: ignore[no-any-return]
+        return _call["dlpack_device"](self)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return _call["array_namespace"](api_version)
@@ -245,7 +245,7 @@ class Tensor:
 
     def require_grad(self) -> Tensor:
         """Track this handle as a leaf; returns it."""
-        return _call["require_grad"](self)  # type: ignore[no-any-return]
+        return _call["require_grad"](self)
 
     def detach(self) -> Tensor:
         """The same values, untracked, as another handle."""
@@ -294,7 +294,7 @@ class Tensor:
     # indexing
 
     def __getitem__(self, key: Any) -> Tensor:
-        return _call["getitem"](self, key)  # type: ignore[no-any-return]
+        return _call["getitem"](self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._rebind(_call["setitem"](self, key, value))
@@ -302,85 +302,85 @@ class Tensor:
     # operators
 
     def __add__(self, other: Any) -> Tensor:
-        return _call["add"](self, other)  # type: ignore[no-any-return]
+        return _call["add"](self, other)
 
     def __radd__(self, other: Any) -> Tensor:
-        return _call["add"](other, self)  # type: ignore[no-any-return]
+        return _call["add"](other, self)
 
     def __iadd__(self, other: Any) -> Tensor:
         return self._assign("+=", _call["add"](self, other))
 
     def __sub__(self, other: Any) -> Tensor:
-        return _call["subtract"](self, other)  # type: ignore[no-any-return]
+        return _call["subtract"](self, other)
 
     def __rsub__(self, other: Any) -> Tensor:
-        return _call["subtract"](other, self)  # type: ignore[no-any-return]
+        return _call["subtract"](other, self)
 
     def __isub__(self, other: Any) -> Tensor:
         return self._assign("-=", _call["subtract"](self, other))
 
     def __mul__(self, other: Any) -> Tensor:
-        return _call["multiply"](self, other)  # type: ignore[no-any-return]
+        return _call["multiply"](self, other)
 
     def __rmul__(self, other: Any) -> Tensor:
-        return _call["multiply"](other, self)  # type: ignore[no-any-return]
+        return _call["multiply"](other, self)
 
     def __imul__(self, other: Any) -> Tensor:
         return self._assign("*=", _call["multiply"](self, other))
 
     def __truediv__(self, other: Any) -> Tensor:
-        return _call["divide"](self, other)  # type: ignore[no-any-return]
+        return _call["divide"](self, other)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return _call["divide"](other, self)  # type: ignore[no-any-return]
+        return _call["divide"](other, self)
 
     def __itruediv__(self, other: Any) -> Tensor:
         return self._assign("/=", _call["divide"](self, other))
 
     def __floordiv__(self, other: Any) -> Tensor:
-        return _call["floor_divide"](self, other)  # type: ignore[no-any-return]
+        return _call["floor_divide"](self, other)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return _call["floor_divide"](other, self)  # type: ignore[no-any-return]
+        return _call["floor_divide"](other, self)
 
     def __ifloordiv__(self, other: Any) -> Tensor:
         return self._assign("//=", _call["floor_divide"](self, other))
 
     def __mod__(self, other: Any) -> Tensor:
-        return _call["remainder"](self, other)  # type: ignore[no-any-return]
+        return _call["remainder"](self, other)
 
     def __rmod__(self, other: Any) -> Tensor:
-        return _call["remainder"](other, self)  # type: ignore[no-any-return]
+        return _call["remainder"](other, self)
 
     def __imod__(self, other: Any) -> Tensor:
         return self._assign("%=", _call["remainder"](self, other))
 
     def __pow__(self, other: Any) -> Tensor:
-        return _call["pow"](self, other)  # type: ignore[no-any-return]
+        return _call["pow"](self, other)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return _call["pow"](other, self)  # type: ignore[no-any-return]
+        return _call["pow"](other, self)
 
     def __ipow__(self, other: Any) -> Tensor:
         return self._assign("**=", _call["pow"](self, other))
 
     def __matmul__(self, other: Any) -> Tensor:
-        return _call["matmul"](self, other)  # type: ignore[no-any-return]
+        return _call["matmul"](self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return _call["matmul"](other, self)  # type: ignore[no-any-return]
+        return _call["matmul"](other, self)
 
     def __imatmul__(self, other: Any) -> Tensor:
         return self._assign("@=", _call["matmul"](self, other))
 
     def __neg__(self) -> Tensor:
-        return _call["negative"](self)  # type: ignore[no-any-return]
+        return _call["negative"](self)
 
     def __pos__(self) -> Tensor:
-        return _call["positive"](self)  # type: ignore[no-any-return]
+        return _call["positive"](self)
 
     def __abs__(self) -> Tensor:
-        return _call["abs"](self)  # type: ignore[no-any-return]
+        return _call["abs"](self)
 
     def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
         return self // other, self % other
@@ -389,70 +389,70 @@ class Tensor:
         return other // self, other % self
 
     def __invert__(self) -> Tensor:
-        return _call["bitwise_invert"](self)  # type: ignore[no-any-return]
+        return _call["bitwise_invert"](self)
 
     def __and__(self, other: Any) -> Tensor:
-        return _call["bitwise_and"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_and"](self, other)
 
     def __rand__(self, other: Any) -> Tensor:
-        return _call["bitwise_and"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_and"](other, self)
 
     def __iand__(self, other: Any) -> Tensor:
         return self._assign("&=", _call["bitwise_and"](self, other))
 
     def __or__(self, other: Any) -> Tensor:
-        return _call["bitwise_or"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_or"](self, other)
 
     def __ror__(self, other: Any) -> Tensor:
-        return _call["bitwise_or"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_or"](other, self)
 
     def __ior__(self, other: Any) -> Tensor:
         return self._assign("|=", _call["bitwise_or"](self, other))
 
     def __xor__(self, other: Any) -> Tensor:
-        return _call["bitwise_xor"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_xor"](self, other)
 
     def __rxor__(self, other: Any) -> Tensor:
-        return _call["bitwise_xor"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_xor"](other, self)
 
     def __ixor__(self, other: Any) -> Tensor:
         return self._assign("^=", _call["bitwise_xor"](self, other))
 
     def __lshift__(self, other: Any) -> Tensor:
-        return _call["bitwise_left_shift"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_left_shift"](self, other)
 
     def __rlshift__(self, other: Any) -> Tensor:
-        return _call["bitwise_left_shift"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_left_shift"](other, self)
 
     def __ilshift__(self, other: Any) -> Tensor:
         return self._assign("<<=", _call["bitwise_left_shift"](self, other))
 
     def __rshift__(self, other: Any) -> Tensor:
-        return _call["bitwise_right_shift"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_right_shift"](self, other)
 
     def __rrshift__(self, other: Any) -> Tensor:
-        return _call["bitwise_right_shift"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_right_shift"](other, self)
 
     def __irshift__(self, other: Any) -> Tensor:
         return self._assign(">>=", _call["bitwise_right_shift"](self, other))
 
     def __lt__(self, other: Any) -> Tensor:
-        return _call["less"](self, other)  # type: ignore[no-any-return]
+        return _call["less"](self, other)
 
     def __le__(self, other: Any) -> Tensor:
-        return _call["less_equal"](self, other)  # type: ignore[no-any-return]
+        return _call["less_equal"](self, other)
 
     def __gt__(self, other: Any) -> Tensor:
-        return _call["greater"](self, other)  # type: ignore[no-any-return]
+        return _call["greater"](self, other)
 
     def __ge__(self, other: Any) -> Tensor:
-        return _call["greater_equal"](self, other)  # type: ignore[no-any-return]
+        return _call["greater_equal"](self, other)
 
     def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
-        return _call["equal"](self, other)  # type: ignore[no-any-return]
+        return _call["equal"](self, other)
 
     def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
-        return _call["not_equal"](self, other)  # type: ignore[no-any-return]
+        return _call["not_equal"](self, other)
 
     # methods with the functions' names
 
@@ -462,7 +462,7 @@ class Tensor:
         Args:
             *shape: Sizes; one may be -1, which is computed from the others.
         """
-        return _call["reshape"](self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
+        return _call["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
     def astype(self, dtype: Any, /) -> Tensor:
         """The elements cast to a dtype: ``fb.astype``.
@@ -470,7 +470,7 @@ class Tensor:
         Args:
             dtype: DType, or its name.
         """
-        return _call["astype"](self, dtype)  # type: ignore[no-any-return]
+        return _call["astype"](self, dtype)
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Sum over axes: ``fb.sum``.
@@ -479,7 +479,7 @@ class Tensor:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
-        return _call["sum"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+        return _call["sum"](self, axis=axis, keepdims=keepdims)
 
     def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Arithmetic mean over axes: ``fb.mean``.
@@ -488,7 +488,7 @@ class Tensor:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
-        return _call["mean"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+        return _call["mean"](self, axis=axis, keepdims=keepdims)
 
     def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Largest element over axes: ``fb.max``.
@@ -497,7 +497,7 @@ class Tensor:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
-        return _call["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+        return _call["max"](self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Smallest element over axes: ``fb.min``.
@@ -506,7 +506,7 @@ class Tensor:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
-        return _call["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+        return _call["min"](self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Lowest index of the largest element: ``fb.argmax``.
@@ -515,7 +515,7 @@ class Tensor:
             axis: Axis; by default the index is of the flattened tensor.
             keepdims: Whether the axis stays, with size 1.
         """
-        return _call["argmax"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+        return _call["argmax"](self, axis=axis, keepdims=keepdims)
 
 
 def _restored(values: np.ndarray[Any, Any], device: Device, label: str | None) -> Tensor:

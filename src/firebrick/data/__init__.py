@@ -1,5 +1,6 @@
 """Data sets, and the loaders that bring them to a device in batches."""
 
+from firebrick.data import datasets as datasets
 from firebrick.data.assembly import WorkerInfo, worker_info
 from firebrick.data.augment import Augmentation, RandomCrop, RandomHorizontalFlip
 from firebrick.data.collate import collate, pad_collate

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -35,10 +35,19 @@ from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, c
 from firebrick.data.stream import IterableDataset
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # whose variables have defaults
+
+    Batch = TypeVar("Batch", default=Any)
+else:
+    from typing import TypeVar
+
+    Batch = TypeVar("Batch")
+
 Array = np.ndarray[Any, Any]
 
 
-class DataLoader:
+class DataLoader(Generic[Batch]):
     """Batches of a data set on one device.
 
     A batch is a tuple of tensors with a leading batch axis (one tensor, if a sample is no tuple), each labelled
@@ -217,7 +226,7 @@ class DataLoader:
     def __len__(self) -> int:
         return (self.samples + self.batch_size - 1) // self.batch_size
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         start, self._start = self._start, 0
         self._position = start
         return self._run(self._epoch, start)
@@ -288,7 +297,7 @@ class DataLoader:
             )
         return not rows or self.drop_last
 
-    def first(self) -> Any:
+    def first(self) -> Batch:
         """The first batch of the present epoch; the cursor stays where it is."""
         job = next(self._jobs(self._epoch, 0), None)
         if job is None:
@@ -298,7 +307,8 @@ class DataLoader:
         made = Maker(self._assembly())(job)
         if made.rows < len(job.indices) and self._stream_ended(job, made.rows):
             raise all_dropped(self.name, made.rows, self.batch_size)
-        return self._place(made, job)
+        batch: Batch = self._place(made, job)
+        return batch
 
     def close(self) -> None:
         """End the workers that ``keep_workers`` kept; the loader can still be used."""

@@ -19,21 +19,46 @@ from firebrick.functions import (
 # what Tensor's operators and methods call
 hooks.methods.update(
     {
-        name: getattr(elementwise, name)
-        for name in (
-            "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "negative", "positive", "abs",
-            "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
-            "logical_xor", "logical_not", "astype", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
-            "bitwise_left_shift", "bitwise_right_shift",
-        )
+        "abs": elementwise.abs,
+        "add": elementwise.add,
+        "argmax": searching.argmax,
+        "astype": elementwise.astype,
+        "bitwise_and": elementwise.bitwise_and,
+        "bitwise_invert": elementwise.bitwise_invert,
+        "bitwise_left_shift": elementwise.bitwise_left_shift,
+        "bitwise_or": elementwise.bitwise_or,
+        "bitwise_right_shift": elementwise.bitwise_right_shift,
+        "bitwise_xor": elementwise.bitwise_xor,
+        "divide": elementwise.divide,
+        "dlpack_device": conversion.dlpack_device,
+        "equal": elementwise.equal,
+        "floor_divide": elementwise.floor_divide,
+        "getitem": indexing.getitem,
+        "greater": elementwise.greater,
+        "greater_equal": elementwise.greater_equal,
+        "imag": complex.imag,
+        "less": elementwise.less,
+        "less_equal": elementwise.less_equal,
+        "matmul": linear.matmul,
+        "matrix_transpose": movement.matrix_transpose,
+        "max": statistical.max,
+        "mean": statistical.mean,
+        "min": statistical.min,
+        "multiply": elementwise.multiply,
+        "negative": elementwise.negative,
+        "not_equal": elementwise.not_equal,
+        "positive": elementwise.positive,
+        "pow": elementwise.pow,
+        "real": complex.real,
+        "remainder": elementwise.remainder,
+        "reshape": movement.reshape,
+        "setitem": indexing.setitem,
+        "subtract": elementwise.subtract,
+        "sum": statistical.sum,
+        "to_device": movement.to_device,
+        "to_dlpack": conversion.to_dlpack,
     }
-)  # fmt: skip
-hooks.methods.update(real=complex.real, imag=complex.imag)
-hooks.methods.update({n: getattr(statistical, n) for n in ("sum", "mean", "max", "min")})
-hooks.methods.update({n: getattr(movement, n) for n in ("reshape", "matrix_transpose", "to_device")})
-hooks.methods.update({n: getattr(indexing, n) for n in ("getitem", "setitem")})
-hooks.methods.update(matmul=linear.matmul, argmax=searching.argmax)
-hooks.methods.update({n: getattr(conversion, n) for n in ("to_dlpack", "dlpack_device")})
+)
 
 __all__ = [
     "activation",

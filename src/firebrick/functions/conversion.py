@@ -111,12 +111,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             exact = np.asarray(obj, object)
             check_fits("asarray", exact, dt)
             check_storable(dt, goal)
-            return hooks.from_host(exact.astype(dt.np), goal)  # type: ignore[no-any-return]
+            return hooks.from_host(exact.astype(dt.np), goal)
     if dtype is None and _has_numpy(obj):
         dtype = as_dtype(host.dtype)
     dt = dtype_for(host, dtype, goal)
     check_fits("asarray", host, dt)
-    return hooks.from_host(cast_host("asarray", host, dt), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(cast_host("asarray", host, dt), goal)
 
 
 def number_later(where: str, value: Weak, dtype: Any, device: Device) -> Tensor:
@@ -215,7 +215,7 @@ def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bo
         return x
     if goal is not own:
         host = cast_host("asarray", host, goal)
-    return hooks.from_host(np.asarray(host, goal.np), device)  # type: ignore[no-any-return]
+    return hooks.from_host(np.asarray(host, goal.np), device)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:

@@ -96,7 +96,7 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
     fill_value = weak_scalar(fill_value)
     if hooks.trace() is not None and isinstance(fill_value, (Tensor, Weak)):
         return _filled_later(where, sizes, fill_value, dtype, goal)
-    return hooks.from_host(_host_filled(where, sizes, fill_value, dtype, goal), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(_host_filled(where, sizes, fill_value, dtype, goal), goal)
 
 
 def _host_filled(where: str, sizes: tuple[int, ...], fill_value: Any, dtype: Any, goal: Device) -> np.ndarray[Any, Any]:
@@ -310,7 +310,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     host = _range(low, high, step, goal)
     dt = dtype_for(host, None if dtype is None else dtypes.dtype_argument("arange", dtype), goal)
     check_fits("arange", host, dt)
-    return hooks.from_host(cast_host("arange", host, dt), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(cast_host("arange", host, dt), goal)
 
 
 def _range(low: Any, high: Any, step: Any, device: Device) -> np.ndarray[Any, Any]:
@@ -343,7 +343,7 @@ def _check_room(where: str, sizes: tuple[int, ...], dt: DType, device: Device) -
 def _spaced(where: str, values: Any, dtype: Any, device: Any) -> Tensor:
     """Numbers that the host spaced in float64 or complex128, in the dtype asked for or the device's default."""
     goal = find_device(device)
-    return hooks.from_host(cast_host(where, values, dtype_for(values, dtype, goal)), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(cast_host(where, values, dtype_for(values, dtype, goal)), goal)
 
 
 def _number(where: str, start: Any, stop: Any, num: Any) -> int:
@@ -468,7 +468,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     dt = as_dtype(dtype) if dtype is not None else default_dtype("float", goal)
     rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
     k = whole("eye", "k", k)
-    return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)
 
 
 def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> Tensor:

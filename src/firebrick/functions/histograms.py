@@ -309,7 +309,7 @@ def _equal_widths(x: Tensor, bins: Any, limits: Any, goal: Any) -> Tensor:
         raise _no_range(f"({low}, {high})" + (", from the elements of x" if limits is None else ""))
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return hooks.from_host(np.linspace(low, high, count + 1).astype(goal.np), x.device)  # type: ignore[no-any-return]
+    return hooks.from_host(np.linspace(low, high, count + 1).astype(goal.np), x.device)
 
 
 def _no_range(received: str) -> ConfigError:

@@ -6,7 +6,7 @@ one for each; ``padding`` may also be pairs (before, after). Windows do not over
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -29,6 +29,16 @@ from firebrick.ops.declare import Array, size_of
 from firebrick.ops.pooling import pooled_shape
 
 
+@overload
+def max_pool1d(
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def max_pool1d(
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any: ...  # fmt: skip
 def max_pool1d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
@@ -55,6 +65,16 @@ def max_pool1d(
     return _max_pool("max_pool1d", 1, x, kernel, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@overload
+def max_pool2d(
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def max_pool2d(
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any: ...  # fmt: skip
 def max_pool2d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
@@ -81,6 +101,16 @@ def max_pool2d(
     return _max_pool("max_pool2d", 2, x, kernel, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@overload
+def max_pool3d(
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def max_pool3d(
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any: ...  # fmt: skip
 def max_pool3d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
@@ -236,6 +266,10 @@ def adaptive_avg_pool3d(x: Tensor, /, size: Any) -> Tensor:
     return _adaptive_avg("adaptive_avg_pool3d", 3, x, size)
 
 
+@overload
+def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: Literal[False] = False) -> Tensor: ...
+@overload
+def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any: ...
 def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any:
     """The largest value of ``size`` windows along each axis of signals; windows as for ``fb.adaptive_avg_pool1d``.
 
@@ -255,6 +289,10 @@ def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False
     return _adaptive_max("adaptive_max_pool1d", 1, x, size, return_indices)
 
 
+@overload
+def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: Literal[False] = False) -> Tensor: ...
+@overload
+def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any: ...
 def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any:
     """The largest value of ``size`` windows along each axis of images; windows as for ``fb.adaptive_avg_pool2d``.
 
@@ -274,6 +312,10 @@ def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False
     return _adaptive_max("adaptive_max_pool2d", 2, x, size, return_indices)
 
 
+@overload
+def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: Literal[False] = False) -> Tensor: ...
+@overload
+def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any: ...
 def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any:
     """The largest value of ``size`` windows along each axis of volumes; windows as for ``fb.adaptive_avg_pool3d``.
 

@@ -119,7 +119,7 @@ def check_fill(where: str, fill_value: Any, like: DType) -> None:
 def places(mask: Tensor, size: int | None) -> Tensor:
     """The indices at which a bool tensor of one axis holds, in order, filled up with its length to ``size``."""
     if size is None and mask.device.backend.host_memory(mask.device):
-        return hooks.from_host(np.flatnonzero(mask.numpy()).astype(np.int64), mask.device)  # type: ignore[no-any-return]
+        return hooks.from_host(np.flatnonzero(mask.numpy()).astype(np.int64), mask.device)
     running: Tensor = bind(OPS["cumulative_sum"], (astype(mask, int64),), {"axis": 0, "reverse": False})
     if size is None:
         size = int(running[-1]) if mask.size else 0

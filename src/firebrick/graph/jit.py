@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import update_wrapper
 from time import perf_counter
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from firebrick.backends.handles import check_present
 from firebrick.core.collector import fewer_collections
@@ -36,11 +36,35 @@ from firebrick.graph.signature import Signature, key_of, shared_tensors
 from firebrick.graph.trace import alone, current
 from firebrick.graph.walk import Walk
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class BoundJit(Protocol[Q, R_co]):
+        """A method under ``jit``: a bound method, through which the attributes of its ``Jit`` are read."""
+
+        fn: Callable[..., Any]
+        name: str
+        traces: int
+
+        def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+
+        @property
+        def __self__(self) -> Any: ...
+
+        def reasons(self) -> list[Recompile]: ...
+
+
 WARNED = 8  # graphs after which a warning explains them
 _disabled: ContextVar[bool] = ContextVar("firebrick_disable_jit", default=False)
 
 
-class Jit:
+class Jit(Generic[P, R]):
     """A function under ``jit``. Call it as the function itself.
 
     Attributes:
@@ -51,7 +75,7 @@ class Jit:
 
     __jit_through__ = "fn"  # what another compiled function sees of it
 
-    def __init__(self, fn: Callable[..., Any], static_argnames: str | Sequence[str] = ()) -> None:
+    def __init__(self, fn: Callable[P, R], static_argnames: str | Sequence[str] = ()) -> None:
         if not callable(fn):
             raise OperandError("jit takes a function or another callable", type(fn).__name__, "pass a function")
         self.fn = fn
@@ -74,12 +98,18 @@ class Jit:
             return name
         return Jit, (self.fn, tuple(self._signature.static))
 
+    @overload
+    def __get__(self, owner: None, kind: Any = None) -> Self: ...
+    @overload
+    def __get__(self: Jit[Concatenate[S, Q], T], owner: S, kind: Any = None) -> BoundJit[Q, T]: ...
+    @overload  # of a static method, whose first argument is another
+    def __get__(self, owner: object, kind: Any = None) -> Self: ...
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else MethodType(self, owner)
 
     # calling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if (hooks.tracing and current.get() is not None) or _disabled.get() or not config.jit:
             return self.fn(*args, **kwargs)
         if kwargs:
@@ -110,14 +140,19 @@ class Jit:
         handles = [*flat.tensors, *walk.tensors]
         given = [*flat.numbers, *walk.streams] if walk.streams else flat.numbers
         program = entry.program
+        result: R
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
-            return rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
+            result = rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
+            return result
         made = program.run(handles, given, notify=self._notifier(entry, handles, flat, walk) if entry.callbacks else None)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
-            return Tensor(made[0], dtype, shape, device, label)
-        return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
+            tensor: Any = Tensor(made[0], dtype, shape, device, label)
+            result = tensor
+        else:
+            result = rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
+        return result
 
     def _notifier(self, entry: Entry, handles: list[Tensor], flat: Flat, walk: Walk) -> Notify:
         """The function that calls the callbacks of one run."""
@@ -205,7 +240,11 @@ class Jit:
 # the public verbs
 
 
-def jit(fn: Callable[..., Any] | None = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
+@overload
+def jit(fn: Callable[P, R], *, static_argnames: str | Sequence[str] = ()) -> Jit[P, R]: ...
+@overload
+def jit(fn: None = None, *, static_argnames: str | Sequence[str] = ()) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
+def jit(fn: Callable[P, R] | None = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
     """Trace ``fn`` into a graph once for each kind of arguments, and run it as one program from then on.
 
     Results are those of ``fn`` itself. Tensors, modules, optimizers and generators that it uses or changes are read and

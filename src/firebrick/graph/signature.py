@@ -61,7 +61,7 @@ class Signature:
                 "check the spelling",
             )
 
-    def ordered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def ordered(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Arguments by position as far as they can be, so that f(x, y=y) is f(x, y)."""
         more = list(args)
         rest = dict(kwargs)

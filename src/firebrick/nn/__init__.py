@@ -1,5 +1,6 @@
 """Layers and models: modules over the functions, their parameters, and their state."""
 
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from firebrick.core.other_names import LAYERS as _NAMES
@@ -240,5 +241,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    raise _UnknownNameError("module 'firebrick.nn'", name, _NAMES, __all__, "nn.{}")
+if not TYPE_CHECKING:  # for which an unknown name is an error by itself
+
+    def __getattr__(name: str) -> _Any:
+        raise _UnknownNameError("module 'firebrick.nn'", name, _NAMES, __all__, "nn.{}")

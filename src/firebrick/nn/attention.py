@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 from weakref import ref
 
 from firebrick.autodiff.tape import own_handle
@@ -252,6 +252,22 @@ class MultiheadAttention(Module):
         self.out = Linear(embed, embed, **how)
         self.rotary = rotary
         self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork()) if dropout else None
+
+    if TYPE_CHECKING:  # a call's result depends on an argument, which ``Module.__call__`` cannot express
+
+        @overload
+        def __call__(
+            self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Tensor | None = None,
+            bias: Tensor | None = None, key_mask: Tensor | None = None, causal: bool = False,
+            need_weights: Literal[False] = False, cache: KeyValueCache | None = None,
+        ) -> Tensor: ...  # fmt: skip
+        @overload
+        def __call__(
+            self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Tensor | None = None,
+            bias: Tensor | None = None, key_mask: Tensor | None = None, causal: bool = False, need_weights: bool = False,
+            cache: KeyValueCache | None = None,
+        ) -> Any: ...  # fmt: skip
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def forward(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Tensor | None = None,

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 
@@ -32,6 +32,12 @@ from firebrick.nn import saved
 from firebrick.nn.changes import changes
 from firebrick.nn.parameter import Buffer, Parameter
 from firebrick.random import Generator
+
+if TYPE_CHECKING:
+    from firebrick.nn.call_types import CompiledForward, Forward
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 watch: ContextVar[Callable[[Module, Any], None] | None] = ContextVar("firebrick_watch_modules", default=None)
 
@@ -65,15 +71,23 @@ class Module:
         if "__init__" in cls.__dict__ and cls.__module__.startswith("firebrick."):  # a user's layer gets what it is given
             cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses write it.
+    if TYPE_CHECKING:
+        forward: Any  # may be overridden by any signature
+    else:
 
-        Args:
-            *args: As the subclass has them.
-            **kwargs: As the subclass has them.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no forward: write what it computes there")
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            """What the module computes; subclasses write it.
 
+            Args:
+                *args: As the subclass has them.
+                **kwargs: As the subclass has them.
+            """
+            raise NotImplementedError(f"{type(self).__name__} has no forward: write what it computes there")
+
+    @overload
+    def __call__(self: CompiledForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def __call__(self: Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward``, after checking the arguments.
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from firebrick.core.errors import ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions import pooling
 from firebrick.functions.convolution import Sizes, padding_of, per_axis
 from firebrick.nn.module import Module
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # whose variables have defaults
+
+    R = TypeVar("R", default=Tensor)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 
 class _Pool(Module):
@@ -50,7 +59,7 @@ class _AdaptivePool(Module):
         return f"{self.size}" + "".join(f", {n}={v!r}" for n, v in self.settings.items() if v)
 
 
-class MaxPool1d(_Pool):
+class MaxPool1d(_Pool, Generic[R]):
     """The largest value of each window of signals; arguments as for ``fb.max_pool1d``.
 
     Args:
@@ -69,22 +78,33 @@ class MaxPool1d(_Pool):
 
     _rank = 1
 
+    @overload
+    def __init__(
+        self: MaxPool1d[Tensor], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
+        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: Literal[False] = False,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: MaxPool1d[Any], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
+        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> None: ...  # fmt: skip
     def __init__(
         self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> R:
         """Pool signals [batch, channels, length].
 
         Args:
             x: Floating tensor [batch, channels, length].
         """
-        return pooling.max_pool1d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
+        y: R = pooling.max_pool1d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
+        return y
 
 
-class MaxPool2d(_Pool):
+class MaxPool2d(_Pool, Generic[R]):
     """The largest value of each window of images; arguments as for ``fb.max_pool2d``.
 
     Args:
@@ -103,22 +123,33 @@ class MaxPool2d(_Pool):
 
     _rank = 2
 
+    @overload
+    def __init__(
+        self: MaxPool2d[Tensor], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
+        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: Literal[False] = False,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: MaxPool2d[Any], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
+        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> None: ...  # fmt: skip
     def __init__(
         self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> R:
         """Pool images [batch, channels, height, width].
 
         Args:
             x: Floating tensor [batch, channels, height, width].
         """
-        return pooling.max_pool2d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
+        y: R = pooling.max_pool2d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
+        return y
 
 
-class MaxPool3d(_Pool):
+class MaxPool3d(_Pool, Generic[R]):
     """The largest value of each window of volumes; arguments as for ``fb.max_pool3d``.
 
     Args:
@@ -137,19 +168,30 @@ class MaxPool3d(_Pool):
 
     _rank = 3
 
+    @overload
+    def __init__(
+        self: MaxPool3d[Tensor], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
+        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: Literal[False] = False,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: MaxPool3d[Any], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
+        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> None: ...  # fmt: skip
     def __init__(
         self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> R:
         """Pool volumes [batch, channels, depth, height, width].
 
         Args:
             x: Floating tensor [batch, channels, depth, height, width].
         """
-        return pooling.max_pool3d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
+        y: R = pooling.max_pool3d(x, self.kernel, stride=self.stride, padding=self.padding, **self.settings)
+        return y
 
 
 class AvgPool1d(_Pool):
@@ -329,7 +371,7 @@ class AdaptiveAvgPool3d(_AdaptivePool):
         return pooling.adaptive_avg_pool3d(x, self.size)
 
 
-class AdaptiveMaxPool1d(_AdaptivePool):
+class AdaptiveMaxPool1d(_AdaptivePool, Generic[R]):
     """The largest value of as many windows of signals as the result is to have; see ``fb.adaptive_max_pool1d``.
 
     Args:
@@ -344,19 +386,24 @@ class AdaptiveMaxPool1d(_AdaptivePool):
 
     _rank = 1
 
+    @overload
+    def __init__(self: AdaptiveMaxPool1d[Tensor], size: Any, return_indices: Literal[False] = False) -> None: ...
+    @overload
+    def __init__(self: AdaptiveMaxPool1d[Any], size: Any, return_indices: bool = False) -> None: ...
     def __init__(self, size: Any, return_indices: bool = False) -> None:
         super().__init__(size, return_indices=return_indices)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> R:
         """Pool signals [batch, channels, length].
 
         Args:
             x: Floating tensor [batch, channels, length].
         """
-        return pooling.adaptive_max_pool1d(x, self.size, **self.settings)
+        y: R = pooling.adaptive_max_pool1d(x, self.size, **self.settings)
+        return y
 
 
-class AdaptiveMaxPool2d(_AdaptivePool):
+class AdaptiveMaxPool2d(_AdaptivePool, Generic[R]):
     """The largest value of as many windows of images as the result is to have; see ``fb.adaptive_max_pool2d``.
 
     Args:
@@ -371,19 +418,24 @@ class AdaptiveMaxPool2d(_AdaptivePool):
 
     _rank = 2
 
+    @overload
+    def __init__(self: AdaptiveMaxPool2d[Tensor], size: Any, return_indices: Literal[False] = False) -> None: ...
+    @overload
+    def __init__(self: AdaptiveMaxPool2d[Any], size: Any, return_indices: bool = False) -> None: ...
     def __init__(self, size: Any, return_indices: bool = False) -> None:
         super().__init__(size, return_indices=return_indices)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> R:
         """Pool images [batch, channels, height, width].
 
         Args:
             x: Floating tensor [batch, channels, height, width].
         """
-        return pooling.adaptive_max_pool2d(x, self.size, **self.settings)
+        y: R = pooling.adaptive_max_pool2d(x, self.size, **self.settings)
+        return y
 
 
-class AdaptiveMaxPool3d(_AdaptivePool):
+class AdaptiveMaxPool3d(_AdaptivePool, Generic[R]):
     """The largest value of as many windows of volumes as the result is to have; see ``fb.adaptive_max_pool3d``.
 
     Args:
@@ -398,13 +450,18 @@ class AdaptiveMaxPool3d(_AdaptivePool):
 
     _rank = 3
 
+    @overload
+    def __init__(self: AdaptiveMaxPool3d[Tensor], size: Any, return_indices: Literal[False] = False) -> None: ...
+    @overload
+    def __init__(self: AdaptiveMaxPool3d[Any], size: Any, return_indices: bool = False) -> None: ...
     def __init__(self, size: Any, return_indices: bool = False) -> None:
         super().__init__(size, return_indices=return_indices)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> R:
         """Pool volumes [batch, channels, depth, height, width].
 
         Args:
             x: Floating tensor [batch, channels, depth, height, width].
         """
-        return pooling.adaptive_max_pool3d(x, self.size, **self.settings)
+        y: R = pooling.adaptive_max_pool3d(x, self.size, **self.settings)
+        return y

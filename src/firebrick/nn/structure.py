@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.operands import describe, not_a_tensor
@@ -12,6 +12,17 @@ from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import reshape
 from firebrick.nn.module import Module
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # whose variables have defaults
+
+    from firebrick.nn.call_types import Forward
+
+    R = TypeVar("R", default=Tensor)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 
 class Identity(Module):
@@ -100,7 +111,7 @@ class Unflatten(Module):
         return f"{self.axis}, {self.sizes}"
 
 
-class Sequential(Module):
+class Sequential(Module, Generic[R]):
     """Layers one after another: each takes what the one before returned.
 
     Args:
@@ -116,18 +127,23 @@ class Sequential(Module):
         (5, 2)
     """
 
-    def __init__(self, *layers: Module) -> None:
+    @overload
+    def __init__(self, *layers: *tuple[*tuple[Module, ...], Forward[..., R]]) -> None: ...
+    @overload
+    def __init__(self: Sequential[Any], *layers: Module) -> None: ...
+    def __init__(self, *layers: Module) -> None:  # type: ignore[misc]  # mypy knows no implementation of a star of a tuple
         for i, layer in enumerate(layers):
             _check_layer(f"layers[{i}]", layer)
-        self.layers = layers
+        self.layers: tuple[Any, ...] = layers  # for `model.layers[0].weight`, which no Module is known to have
 
-    def forward(self, *args: Any) -> Any:
-        result = self.layers[0](*args) if self.layers else args[0]
+    def forward(self, *args: Any) -> R:
+        result: Any = self.layers[0](*args) if self.layers else args[0]
         for layer in self.layers[1:]:
             result = layer(result)
-        return result
+        last: R = result
+        return last
 
-    def append(self, layer: Module) -> Sequential:
+    def append(self, layer: Module) -> Self:
         """Add a layer at the end; returns the model.
 
         Args:

@@ -1,5 +1,6 @@
 """Optimizers, learning-rate schedules, gradient clipping and averages of parameters."""
 
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from firebrick.core.other_names import OPTIMIZERS as _NAMES
@@ -64,5 +65,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    raise _UnknownNameError("module 'firebrick.optim'", name, _NAMES, __all__, "optim.{}")
+if not TYPE_CHECKING:  # for which an unknown name is an error by itself
+
+    def __getattr__(name: str) -> _Any:
+        raise _UnknownNameError("module 'firebrick.optim'", name, _NAMES, __all__, "optim.{}")

@@ -42,7 +42,7 @@ class warmup:
         [0.0, 0.25, 1.0, 0.5]
     """
 
-    after: Schedule
+    after: Schedule | float
     steps: int
     start: float = 0.0
 
@@ -52,7 +52,8 @@ class warmup:
         object.__setattr__(self, "after", schedule(self.after))
 
     def __call__(self, step: Tensor) -> Tensor:
-        rate = self.after(clip(step - float(self.steps), 0.0))
+        after: Any = self.after  # a schedule since it was made
+        rate: Tensor = after(clip(step - float(self.steps), 0.0))
         return rate * (clip(step / float(self.steps), 0.0, 1.0) * (1.0 - self.start) + float(self.start))
 
 
@@ -72,7 +73,7 @@ class sequential:
         [1.0, 0.5, 0.25]
     """
 
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[Schedule | float, ...]
     milestones: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -91,8 +92,9 @@ class sequential:
             )
 
     def __call__(self, step: Tensor) -> Tensor:
-        rate = self.schedules[0](step)
-        for begin, after in zip(self.milestones, self.schedules[1:], strict=True):
+        schedules: Any = self.schedules
+        rate: Tensor = schedules[0](step)
+        for begin, after in zip(self.milestones, schedules[1:], strict=True):
             rate = where(less(step, float(begin)), rate, after(clip(step - float(begin), 0.0)))
         return rate
 
@@ -112,7 +114,7 @@ class product:
         [0.5, 0.375, 0.25]
     """
 
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[Schedule | float, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedules", _all("product", self.schedules))
@@ -120,8 +122,9 @@ class product:
             raise ConfigError("product: at least one schedule", "none", "pass e.g. (cosine(1e-3, 1000), 0.5)")
 
     def __call__(self, step: Tensor) -> Tensor:
-        rate = self.schedules[0](step)
-        for other in self.schedules[1:]:
+        schedules: Any = self.schedules
+        rate: Tensor = schedules[0](step)
+        for other in schedules[1:]:
             rate = rate * other(step)
         return rate
 
@@ -257,7 +260,7 @@ def _all(name: str, given: Any) -> tuple[Schedule, ...]:
     return tuple(schedule(s) for s in given)
 
 
-def plateaus(of: Schedule) -> list[reduce_on_plateau]:
+def plateaus(of: Schedule | float) -> list[reduce_on_plateau]:
     """The schedules within this one that wait for a metric."""
     if isinstance(of, reduce_on_plateau):
         return [of]

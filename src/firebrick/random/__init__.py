@@ -1,5 +1,6 @@
 """Random numbers: counter-based generators whose draws are equal on every engine and at any split of a batch."""
 
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from firebrick.core.other_names import RANDOM as _NAMES
@@ -34,5 +35,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    raise _UnknownNameError("module 'firebrick.random'", name, _NAMES, __all__, "fb.random.{}")
+if not TYPE_CHECKING:  # for which an unknown name is an error by itself
+
+    def __getattr__(name: str) -> _Any:
+        raise _UnknownNameError("module 'firebrick.random'", name, _NAMES, __all__, "fb.random.{}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,8 +32,12 @@ from firebrick.graph.control.ops import while_loop_ as WHILE
 from firebrick.graph.trace import Check, Trace, current
 from firebrick.ops import OPS
 
+R = TypeVar("R")  # the result of a branch
+C = TypeVar("C")  # the carry of a loop
+Y = TypeVar("Y")  # the result of a step
 
-def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
+
+def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *operands: Any) -> R:
     """``true_fn(*operands)`` if ``pred`` holds, else ``false_fn(*operands)``; only that one is executed.
 
     Under ``jit`` both are traced, and the graph chooses at each run. They may use any captured values, and gradients flow
@@ -65,7 +69,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         _check_pred("cond: pred", pred)
     trace = current.get()
     if trace is None or isinstance(pred, bool):
-        return _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
+        chosen: R = _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
+        return chosen
     device = trace.device or pred.device
     bodies, found = [], []
     for fn, which in ((true_fn, "true_fn"), (false_fn, "false_fn")):
@@ -79,15 +84,17 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         b.finish([*tree.leaves, *(b.handle(c.number, device) if o is b else holding for o in bodies for c in o.checks)])
     share(bodies)
     checks = [c for b in bodies for c in b.checks]
+    chosen = result.tree
     if not (result.leaves or checks):
-        return result.tree
+        return chosen
     branches = tuple(b.made() for b in bodies)
     made = bind(COND, (pred, *bodies[0].operands()), {"branches": branches})
     _look(trace, checks, made[len(result.leaves) :])
-    return result.build(made[: len(result.leaves)])
+    chosen = result.build(made[: len(result.leaves)])
+    return chosen
 
 
-def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any) -> Any:
+def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init: Any) -> C:
     """``body_fn`` applied to ``init`` repeatedly, as long as ``cond_fn`` of its result is true.
 
     Under ``jit`` both are traced once, and the graph loops; the number of steps is known at each run only. First derivatives
@@ -113,7 +120,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     carry = _Tree("while_loop: init", init)
     trace = current.get()
     if trace is None:
-        now = carry.again()
+        now: C = carry.again()
         while _pred(cond_fn(_owned(now))):
             now = body_fn(now)
             carry.same("while_loop: the carry keeps", now)
@@ -136,12 +143,13 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     holding = [trace.constant(np.asarray(True), device) for _ in flags]
     made = bind(WHILE, (*consts, pred, *carry.leaves, *holding), {"body": graph, "consts": len(consts)})
     _look(trace, b.checks, made[len(carry.leaves) :])
-    return carry.build(made[: len(carry.leaves)])
+    last: C = carry.build(made[: len(carry.leaves)])
+    return last
 
 
 def scan(
-    fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False
-) -> tuple[Any, Any]:
+    fn: Callable[[Any, Any], tuple[C, Y]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False
+) -> tuple[C, Y]:
     """A loop over sequences: ``carry, y = fn(carry, x)`` for each element; the last carry, and the ys as sequences.
 
     Under ``jit`` ``fn`` is traced once, so the graph is as small for a thousand steps as for one. In the backward pass each

@@ -264,7 +264,7 @@ class DataParallel:
         """Each device's pass as a graph, and all that comes after the gradients as one more, on the owner."""
         if isinstance(step, TrainingStep | OwnStep) and (len(self._devices) > 1 or step.parts > 1):
             return graphed(step, self)
-        return jit(step)  # type: ignore[no-any-return]
+        return jit(step)
 
     def state(self) -> dict[str, Any]:
         """Devices and shares."""

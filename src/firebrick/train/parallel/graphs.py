@@ -37,9 +37,9 @@ class Graphed:
 
     def __init__(self, step: TrainingStep, strategy: Runs) -> None:
         self._step, self._strategy = step, strategy
-        self._passes: dict[Module, Jit] = {}
-        self._adding: Jit = jit(add)
-        self._finish: Jit = jit(step.finish)
+        self._passes: dict[Module, Jit[..., Any]] = {}
+        self._adding: Jit[..., Any] = jit(add)
+        self._finish: Jit[..., Any] = jit(step.finish)
 
     def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         step, strategy = self._step, self._strategy
@@ -63,7 +63,7 @@ class Graphed:
             found = self._passes[model] = jit(made)
         return found
 
-    def _all(self) -> list[Jit]:
+    def _all(self) -> list[Jit[..., Any]]:
         return [*self._passes.values(), self._adding, self._finish]
 
     @property

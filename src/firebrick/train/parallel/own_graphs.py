@@ -23,9 +23,11 @@ class GraphedOwnStep:
 
     step: OwnStep
     strategy: Runs
-    passes: dict[tuple[Any, Module], Jit] = field(default_factory=dict)
-    finishes: dict[str, Jit] = field(default_factory=dict)
-    adding: Jit = field(default_factory=lambda: jit(add))
+    passes: dict[tuple[Any, Module], Jit[..., Any]] = field(default_factory=dict)
+    finishes: dict[str, Jit[..., Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.adding: Jit[..., Any] = jit(add)
 
     def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         with put_back(self.strategy.replicas(self.step.model)):
@@ -51,7 +53,7 @@ class GraphedOwnStep:
             found = self.finishes[name] = jit(partial(self.step.finish, name, rule))
         return found(*given)
 
-    def _all(self) -> list[Jit]:
+    def _all(self) -> list[Jit[..., Any]]:
         return [*self.passes.values(), self.adding, *self.finishes.values()]
 
     @property

@@ -117,7 +117,7 @@ class SingleDevice:
         """The whole step as one graph; in parts, a graph that all of them run."""
         if isinstance(step, TrainingStep | OwnStep) and step.parts > 1:
             return graphed(step, self)
-        return jit(step)  # type: ignore[no-any-return]
+        return jit(step)
 
     def replicas(self, model: Module) -> list[Module]:
         """The model.
