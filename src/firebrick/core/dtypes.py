@@ -121,7 +121,8 @@ def dtype(of: Any) -> DType:
     """The ``DType`` of a name, a NumPy dtype or a ``DType``.
 
     Args:
-        of: ``DType``, name such as "float32", or NumPy dtype; not Python's ``float`` and its like, which have no width.
+        of: ``DType``, name such as "float32", NumPy dtype, or Python's ``bool``; not its ``float``, ``int`` and ``complex``, which
+            have no width.
 
     Raises:
         DTypeError: Nothing by that name; the message lists what there is.
@@ -135,7 +136,9 @@ def dtype(of: Any) -> DType:
         return of
     if isinstance(of, str) and of in _BY_NAME:
         return _BY_NAME[of]
-    python = {bool: bool_, int: int64, float: float64, complex: complex128}
+    if of is bool:
+        return bool_
+    python = {int: int64, float: float64, complex: complex128}
     if isinstance(of, type) and of in python:
         raise DTypeError(
             "a dtype must be named with its width",
