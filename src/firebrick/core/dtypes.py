@@ -121,8 +121,8 @@ def dtype(of: Any) -> DType:
     """The ``DType`` of a name, a NumPy dtype or a ``DType``.
 
     Args:
-        of: ``DType``, name such as "float32", NumPy dtype, or Python's ``bool``; not its ``float``, ``int`` and ``complex``, which
-            have no width.
+        of: ``DType``, name such as "float32", NumPy dtype, or Python's ``bool``; not its ``int``, ``float`` and ``complex``,
+            which have no width.
 
     Raises:
         DTypeError: Nothing by that name; the message lists what there is.

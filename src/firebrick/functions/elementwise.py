@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from firebrick.backends.contract import check_storable
 from firebrick.core.aval import Aval
@@ -379,11 +379,21 @@ def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return bind(OPS["multiply"], (x, x), {}, out)  # type: ignore[no-any-return]
 
 
-def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
-    """x1 where ``condition`` holds, else x2.
+@overload
+def where(condition: Tensor, /) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor: ...
+
+
+def where(
+    condition: Tensor, x1: Tensor | Scalar | None = None, x2: Tensor | Scalar | None = None, /, *, out: Tensor | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """x1 where ``condition`` holds, else x2; of a condition alone, the indices where it holds, which is ``fb.nonzero``.
 
     Args:
-        condition: Bool tensor.
+        condition: Bool tensor; alone, any tensor of at least one axis.
         x1: Tensor or Python scalar; the three shapes broadcast.
         x2: Tensor or Python scalar. Two scalars give bool, or the device's default integer, float or complex dtype.
         out: Tensor to rebind to the result.
@@ -392,7 +402,13 @@ def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out
         >>> import firebrick as fb
         >>> fb.where(fb.asarray([True, False]), fb.asarray([1.0, 2.0]), 0.0).tolist()
         [1.0, 0.0]
+        >>> fb.where(fb.asarray([True, False, True]))[0].tolist()
+        [0, 2]
     """
+    if x1 is None and x2 is None and out is None:
+        from firebrick.functions.searching import nonzero  # which needs this module
+
+        return nonzero(condition)
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         x1 = _beside(condition, x1, x2)
     return bind(OPS["where"], (condition, x1, x2), {}, out)  # type: ignore[no-any-return]
