@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from firebrick.core.errors import DTypeError
+from firebrick.core.other_names import OF_DTYPES, UnknownNameError
 
 Scalar = bool | int | float | complex
 
@@ -58,6 +59,12 @@ class DType:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dtype, (self.name,)
+
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that dtypes have not; it names what to write."""
+            raise UnknownNameError("'DType' object", name, OF_DTYPES, DType, "x.dtype.{}")
 
     @property
     def is_floating(self) -> bool:
