@@ -348,6 +348,20 @@ def test_closeness(equal_nan: bool, device: str) -> None:
         fb.isclose(x, b)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_bools_are_sorted_with_false_first(axis: int, device: str) -> None:
+    a = np.array([[True, False, True], [False, False, True]])
+    x = fb.asarray(a, device=device)
+    found = fb.sort(x, axis=axis)
+    assert found.dtype is fb.bool
+    assert found.tolist() == np.sort(a, axis=axis).tolist()
+    assert fb.sort(x, axis=axis, descending=True).tolist() == np.flip(np.sort(a, axis=axis), axis=axis).tolist()
+    assert fb.argsort(x, axis=axis).tolist() == np.argsort(a, axis=axis, stable=True).tolist()
+    assert fb.jit(fb.sort)(x).tolist() == np.sort(a).tolist()
+    edges = fb.asarray([False, True], device=device)
+    assert fb.searchsorted(edges, x, side="right").tolist() == np.searchsorted([False, True], a, side="right").tolist()
+
+
 @pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", "float64", "complex64"])
 def test_numbers_other_than_zero_are_true_to_logical_functions(name: str, dtype: str, device: str) -> None:

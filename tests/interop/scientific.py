@@ -75,6 +75,7 @@ CASES: dict[str, Case] = {
     "train_test_split": lambda X: model_selection.train_test_split(X, random_state=0),
     "cross_val_predict": lambda X, target: model_selection.cross_val_predict(ridge(solver="svd"), X, target, cv=3),
     "roc_auc_score": lambda X, binary: metrics.roc_auc_score(binary, X[:, 0]),
+    "roc_auc_score of bools": lambda X, binary: metrics.roc_auc_score(binary == 1, X[:, 0]),
     "roc_auc_score of classes": lambda y, p: metrics.roc_auc_score(y, p, multi_class="ovr"),
     "roc_curve": lambda X, binary: metrics.roc_curve(binary, X[:, 0]),
     "precision_recall_curve": lambda X, binary: metrics.precision_recall_curve(binary, X[:, 0]),

@@ -66,6 +66,12 @@ def test_a_library_that_is_not_installed_is_reported_by_python_each_time(tmp_pat
     assert run(program, tmp_path).splitlines()[1:] == ["No module named 'not_installed'"] * 2
 
 
+def test_asking_whether_a_library_is_there_does_not_spoil_its_registration(tmp_path: Path) -> None:
+    program = library(tmp_path, "import a_library\na_library.VALUE = 2\n")
+    asked = program.replace("import a_library\n", "import importlib.util as u\nu.find_spec('a_library')\nimport a_library\n")
+    assert run(asked, tmp_path) == "2 SourceFileLoader SourceFileLoader"
+
+
 def test_registering_again_adds_no_second_finder() -> None:
     before = sum(isinstance(f, _Finder) for f in sys.meta_path)
     register({"a module that nobody imports": "math"})

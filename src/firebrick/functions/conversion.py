@@ -12,7 +12,6 @@ import numpy as np
 
 from firebrick.backends.contract import check_storable
 from firebrick.backends.handles import check_present, wrap
-from firebrick.backends.numpy.dlpack import imported
 from firebrick.backends.registry import default_device, find_device
 from firebrick.core import dtypes
 from firebrick.core.device import Device
@@ -257,6 +256,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     except (BufferError, RuntimeError, TypeError):
         if copy is False or kind != 1:
             raise
+        from firebrick.backends.numpy.dlpack import imported
+
         return asarray(np.array(imported(x)), device=goal)
     made = wrap(native, goal.backend.describe(native), goal)
     made.storage = Storage(native, goal._memory, 0, BORROWED)

@@ -3,18 +3,22 @@
 einops finds backends among the subclasses of a class of its own, and opt_einsum in a table of its own; neither has an entry
 point. Importing them for that would cost each program that does not use them. So a finder waits at the front of
 ``sys.meta_path``: for the modules of its table it lets the ordinary finders find the module, and imports a module of this
-package right after it. It answers nothing for other modules, and it leaves when all of its modules were imported.
+package right after it. It answers nothing for other modules.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # which take longer to import than all of this package's part
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
 
 REGISTRATIONS: Mapping[str, str] = {
     "einops._backends": "firebrick.interop.einops_backend",
@@ -23,11 +27,11 @@ REGISTRATIONS: Mapping[str, str] = {
 """The module of this package that is imported after a module of another library."""
 
 
-class _Loader(Loader):
-    """A loader that imports a second module after the one it loads; in all else it is the loader that it replaces."""
+class _Loader:
+    """A loader that calls a function when it has loaded a module; in all else it is the loader that it replaces."""
 
-    def __init__(self, loader: Loader, after: str) -> None:
-        self._loader, self._after = loader, after
+    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
+        self._loader, self._then = loader, then
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
@@ -40,7 +44,7 @@ class _Loader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        _register_with(module.__name__, self._after)
+        self._then()
 
 
 def _register_with(module: str, after: str) -> None:
@@ -51,7 +55,7 @@ def _register_with(module: str, after: str) -> None:
         warnings.warn(f"{module.partition('.')[0]} cannot take Firebrick's tensors: {e}", stacklevel=2)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Waits for modules that another module is to be imported after."""
 
     def __init__(self, waiting: Mapping[str, str]) -> None:
@@ -60,19 +64,28 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        after = self.waiting.pop(fullname, None)
-        if after is None:
+        if fullname not in self.waiting:
             return None
-        for finder in sys.meta_path:
+        for finder in list(sys.meta_path):
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, after)
+                    loader: Any = _Loader(spec.loader, partial(self._loaded, fullname))
+                    spec.loader = loader
                 return spec
-        self.waiting[fullname] = after  # it is not installed, or not yet
         return None
+
+    def _loaded(self, name: str) -> None:
+        """Import what comes after a module.
+
+        The finder stays when it waits for nothing more: another thread may be going through ``sys.meta_path``, and would pass
+        over a finder if one before it went away.
+        """
+        after = self.waiting.pop(name, None)
+        if after is not None:
+            _register_with(name, after)
 
 
 def register(registrations: Mapping[str, str] = REGISTRATIONS) -> None:

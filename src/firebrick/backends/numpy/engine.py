@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
-from firebrick.backends.numpy import dlpack
 from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
 from firebrick.compiler import Kernel, call
@@ -108,6 +107,8 @@ class HostBackend(Backend):
         shares = native.flags.writeable and all(s >= 0 for s in native.strides)
         shown = native.view() if shares else native.copy()
         if native.dtype.num >= 256:  # one of ml_dtypes'
+            from firebrick.backends.numpy import dlpack
+
             return dlpack.exported(shown, _BY_NP[native.dtype], **kwargs)
         return shown.__dlpack__(**kwargs)
 
@@ -115,6 +116,8 @@ class HostBackend(Backend):
         return (1, 0)
 
     def from_dlpack(self, external: Any, device: Device) -> np.ndarray[Any, Any]:
+        from firebrick.backends.numpy import dlpack  # not needed by most programs
+
         return dlpack.imported(external)
 
     def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
