@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import firebrick as fb
@@ -91,8 +92,9 @@ def test_a_shuffled_loader_is_shuffled_by_the_seed_of_its_generator_and_differs_
 
 
 def test_settings_of_the_loader_are_passed_on() -> None:
-    loader = from_torch(theirs.DataLoader(Samples(), 4), device="cpu:1", name="valid", shuffle=True)
+    loader = from_torch(theirs.DataLoader(Samples(), 4), device="cpu:1", name="valid", shuffle=True, batch_size=5)
     x, _ = loader.first()
+    assert x.shape == (5, 2)
     assert x.device is fb.device("cpu:1")
     assert loader.name == "valid"
     assert loader.shuffle
@@ -115,6 +117,26 @@ def test_settings_of_the_loader_are_passed_on() -> None:
 def test_an_order_that_cannot_be_repeated_is_refused(make: Any, text: str) -> None:
     with pytest.raises(LoaderError, match=text):
         from_torch(make())
+
+
+@pytest.mark.parametrize(
+    ("sample", "text"),
+    [
+        (lambda i: {"x": X[i], "y": i}, "a batch is an array, or a tuple of arrays; received a dict of x, y"),
+        (lambda i: (X[i], (X[i], i)), "received tuples in a tuple"),
+        (lambda i: ("a text", i), "received tuples in a tuple"),
+    ],
+    ids=["dict", "nested", "text"],
+)
+def test_batches_of_another_form_name_what_to_pass(sample: Any, text: str) -> None:
+    class Others(Samples):
+        def __getitem__(self, index: int) -> Any:
+            return sample(index)
+
+    with pytest.raises(fb.FirebrickError, match=text):
+        from_torch(theirs.DataLoader(Others(), 4)).first()
+    joined = from_torch(theirs.DataLoader(Others(), 4), collate=lambda rows: (np.zeros((len(rows), 2)),) * 2)
+    assert joined.first()[0].shape == (4, 2)
 
 
 def test_a_learner_trains_from_loaders_of_torch_as_from_its_own() -> None:

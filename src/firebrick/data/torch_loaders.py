@@ -28,7 +28,15 @@ class _Collate:
         self.join = join
 
     def __call__(self, samples: Any) -> Any:
-        return _arrays(self.join(list(samples)))
+        made = _arrays(self.join(list(samples)))
+        nested = next((p for p in (made if isinstance(made, tuple) else (made,)) if isinstance(p, (tuple, dict))), None)
+        if nested is not None:
+            raise LoaderError(
+                "a batch is an array, or a tuple of arrays",
+                f"a dict of {', '.join(map(str, nested))}" if isinstance(nested, dict) else "tuples in a tuple",
+                "pass collate=, a function of a list of samples that returns a tuple of arrays",
+            )
+        return made
 
 
 def _arrays(batch: Any) -> Any:
@@ -104,4 +112,5 @@ def from_torch(loader: Any, *, seed: int | None = None, **settings: Any) -> Data
         "collate": _Collate(loader.collate_fn),
         "seed": seed,
     }
-    return DataLoader(_Stream(dataset) if stream else dataset, loader.batch_size, **(chosen | settings))
+    chosen |= {"batch_size": loader.batch_size, **settings}
+    return DataLoader(_Stream(dataset) if stream else dataset, **chosen)

@@ -111,9 +111,11 @@ def _logical(name: str, example: str) -> Binary:
     op = OPS[name]
 
     def function(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(x1, Tensor) or not isinstance(x2, Tensor) or x1.device is x2.device:  # else an error that shows both
+            x1, x2 = _true(x1), _true(x2)
         if out is None:
-            return binary(op, _true(x1), _true(x2))  # type: ignore[no-any-return]
-        return bind(op, (_true(x1), _true(x2)), {}, out)  # type: ignore[no-any-return]
+            return binary(op, x1, x2)  # type: ignore[no-any-return]
+        return bind(op, (x1, x2), {}, out)  # type: ignore[no-any-return]
 
     _document(function, op, "x1, x2: Tensors (or one of them a Python bool) of broadcastable shapes,", example, _LOGICAL)
     return function
