@@ -33,6 +33,8 @@ def missing_engine(name: str) -> str | None:
 def test_the_examples_in(name: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     if engine := missing_engine(name):
         pytest.skip(f"engine {engine} cannot be used here")
+    if name.startswith("firebrick.interop.einops"):
+        pytest.importorskip("einops")
     monkeypatch.chdir(str(tmp_path))
     module = importlib.import_module(name)
     config.device = "cpu"

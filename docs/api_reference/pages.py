@@ -123,6 +123,9 @@ PAGES: dict[str, tuple[Page, ...]] = {
         )),
         Page("nn-losses", "Loss layers", "Losses as layers.", ("firebrick.nn.losses",)),
         Page("models", "Models", "``fb.models``: complete small models, and their registry.", ("fb.models.*",)),
+        Page("nn-einops", "Layers of einops", (
+            "``fb.interop.einops``: functions of einops as layers. They need einops; its functions take tensors as they are."
+        ), ("fb.interop.einops.*",)),
     ),
     "Training": (
         Page("optimizers", "Optimizers", "``fb.optim``: optimizers, with weight decay.", (

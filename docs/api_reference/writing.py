@@ -26,6 +26,7 @@ OTHER_NAMES = {
     "Optimizers and schedules, as in optim.NAME": other_names.OPTIMIZERS,
     "Random numbers, as in fb.random.NAME": other_names.RANDOM,
     "Methods and attributes of tensors, as in x.NAME": other_names.METHODS,
+    "Attributes of dtypes, as in x.dtype.NAME": other_names.OF_DTYPES,
     "Methods and attributes of modules": other_names.OF_MODULES,
     "Methods and attributes of optimizers": other_names.OF_OPTIMIZERS,
 }

@@ -352,6 +352,7 @@ from firebrick.graph import (
     while_loop,
 )
 from firebrick.graph.trace import outside as _outside
+from firebrick.interop.imports import register as _register
 
 __array_api_version__ = "2024.12"
 newaxis = None
@@ -745,6 +746,8 @@ def _array_namespace(api_version: str | None = None) -> Any:
 
 # the package installs itself, so that no floor imports it
 _hooks.methods["array_namespace"] = _array_namespace
+
+_register()  # with libraries that compute with tensors of others
 
 
 if TYPE_CHECKING:  # the names that __getattr__ imports, for type checkers

@@ -281,3 +281,8 @@ def test_a_scalar_of_ml_dtypes_counts_as_a_python_float(name: str) -> None:
     assert python_kind(type(scalar)) is float
     assert (fb.ones(2) * scalar).tolist() == [2.0, 2.0]
     assert (fb.ones(2) * scalar).dtype is fb.float32
+
+
+def test_pythons_bool_is_a_dtype_since_it_has_one_width() -> None:
+    assert fb.dtype(bool) is fb.bool
+    assert fb.zeros(2, dtype=bool).dtype is fb.bool

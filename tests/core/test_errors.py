@@ -140,7 +140,7 @@ IN_FULL: dict[str, Callable[[], Any]] = {
     "two 8-bit floats": lambda: fb.where(x > 0.0, fb.astype(x, fb.float8_e5m2), fb.astype(x, fb.float8_e4m3fn)),
     "int and float": lambda: _ints(3) * x,
     "a kind": lambda: fb.exp(_ints()),
-    "a bool kind": lambda: fb.logical_not(_ints()),
+    "a bool kind": lambda: fb.where(_ints(), x, x),
     "an integer kind": lambda: fb.bitwise_and(x, x),
     "a kind without complex": lambda: fb.floor(fb.ones(2, dtype=fb.complex64)),
     "a function's kind without complex": lambda: fb.max(fb.ones(2, dtype=fb.complex64)),

@@ -20,6 +20,7 @@ OWNERS: dict[str, tuple[Any, Any]] = {
     "OPTIMIZERS": (fb.optim, other_names.OPTIMIZERS),
     "RANDOM": (fb.random, other_names.RANDOM),
     "METHODS": (fb.ones((2, 2)), other_names.METHODS),
+    "OF_DTYPES": (fb.float32, other_names.OF_DTYPES),
     "OF_MODULES": (MODEL, other_names.OF_MODULES),
     "OF_OPTIMIZERS": (fb.optim.SGD(MODEL, lr=0.1), other_names.OF_OPTIMIZERS),
 }

@@ -346,3 +346,31 @@ def test_closeness(equal_nan: bool, device: str) -> None:
         fb.allclose(x, y, rtol=-1.0)
     with pytest.raises(fb.OperandError, match="isclose: x2 must be a Firebrick tensor"):
         fb.isclose(x, b)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_bools_are_sorted_with_false_first(axis: int, device: str) -> None:
+    a = np.array([[True, False, True], [False, False, True]])
+    x = fb.asarray(a, device=device)
+    found = fb.sort(x, axis=axis)
+    assert found.dtype is fb.bool
+    assert found.tolist() == np.sort(a, axis=axis).tolist()
+    assert fb.sort(x, axis=axis, descending=True).tolist() == np.flip(np.sort(a, axis=axis), axis=axis).tolist()
+    assert fb.argsort(x, axis=axis).tolist() == np.argsort(a, axis=axis, stable=True).tolist()
+    assert fb.jit(fb.sort)(x).tolist() == np.sort(a).tolist()
+    edges = fb.asarray([False, True], device=device)
+    assert fb.searchsorted(edges, x, side="right").tolist() == np.searchsorted([False, True], a, side="right").tolist()
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", "float64", "complex64"])
+def test_numbers_other_than_zero_are_true_to_logical_functions(name: str, dtype: str, device: str) -> None:
+    a = np.array([0, 1, 2, 0]).astype(dtype)
+    b = np.array([np.nan, 0.0, -0.0, 0.0])
+    x, y = fb.asarray(a, device=device), fb.asarray(b, device=device)
+    assert getattr(fb, name)(x, y).tolist() == getattr(np, name)(a, b).tolist()
+    assert fb.logical_not(x).tolist() == np.logical_not(a).tolist()
+    assert fb.jit(getattr(fb, name))(x, y).tolist() == getattr(np, name)(a, b).tolist()
+    out = fb.ones(4, dtype=fb.bool, device=device)
+    assert getattr(fb, name)(x, y, out=out) is out
+    assert out.tolist() == getattr(np, name)(a, b).tolist()

@@ -97,7 +97,7 @@ ROWS: dict[str, list[Row]] = {
         row("bitwise_invert", DTypeError, lambda o: fb.bitwise_invert(o.m), "x", "float32"),
         row("bitwise_and", DTypeError, lambda o: o.i & 0.5, "0.5", "int64"),
         row("bitwise_left_shift", DTypeError, lambda o: fb.bitwise_left_shift(o.m, o.i), "x1", "float32"),
-        row("logical_not", DTypeError, lambda o: fb.logical_not(o.m), "x", "float32"),
+        row("logical_not", DTypeError, lambda o: fb.logical_not(fb.astype(o.m, fb.float8_e5m2)), "x", "float8_e5m2"),
     ],
     "reductions": [
         row("sum", OutOfRangeError, lambda o: o.m.sum(axis=9), "axis", "9"),

@@ -44,7 +44,7 @@ LIMITS: list[tuple[Callable[..., Any], str, tuple[Any, ...], tuple[Any, ...]]] =
     (models.cnn, "image", (4, 5), (3, 0, True)),
     (models.cnn, "dropout", (0.0, LAST), (-1e-9, 1.0, True)),
     *((lambda **n: models.resnet18(**{"width": 1, **n}), name, COUNT, REFUSED) for name in ("channels", "classes", "width")),
-    (lambda **n: models.resnet18(width=1, **n), "zero_init", (True, False), (0, 1, None)),
+    *((lambda **n: models.resnet18(width=1, **n), name, (True, False), (0, 1, None)) for name in ("zero_init", "large_images")),
     *((transformer, name, COUNT, REFUSED) for name in ("classes", "channels")),
     (transformer, "image", (4, 8), (6, *REFUSED)),
     (transformer, "patch", (1, 8), (3, *REFUSED)),

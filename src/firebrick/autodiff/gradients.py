@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 from weakref import ref
 
 from firebrick.autodiff.tape import Node, next_leaf_id
+from firebrick.core import html
 from firebrick.core.commit import Commit
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
+
+_MOST_SHOWN = 20
 
 
 class Gradients:
@@ -36,7 +38,9 @@ class Gradients:
     def __init__(self, found: dict[Node, Tensor]) -> None:
         self.valid: Tensor | None = None
         self._found = {node.leaf: g for node, g in found.items()}
-        self._handles = {id(t): node.handle for node in found if (t := node.handle()) is not None}
+        live = [(node, t) for node in found if (t := node.handle()) is not None]
+        self._handles = {id(t): node.handle for node, t in live}
+        self._labels = {node.leaf: t.label for node, t in live if t.label}
 
     @classmethod
     def of(cls, pairs: list[tuple[Tensor, Tensor]]) -> Gradients:
@@ -50,6 +54,8 @@ class Gradients:
             t.leaf = t.leaf if t.leaf > 0 else next_leaf_id()
             made._found[t.leaf] = g
             made._handles[id(t)] = ref(t)
+            if t.label:
+                made._labels[t.leaf] = t.label
         return made
 
     def by_handle(self) -> list[tuple[Tensor, Tensor]]:
@@ -166,6 +172,17 @@ class Gradients:
         """(leaf id, gradient) pairs."""
         return list(self._found.items())
 
+    def _named(self) -> list[tuple[str, Tensor]]:
+        """The gradients in the order of their leaves, by the leaves' labels; the number of a leaf without one."""
+        return [(self._labels.get(leaf, f"leaf {leaf}"), self._found[leaf]) for leaf in sorted(self._found)]
+
     def __repr__(self) -> str:
-        rows: list[Any] = [f"{k}: {v.aval} on {v.device}" for k, v in self._found.items()]
+        rows = [f"{name}: {g.aval} on {g.device}" for name, g in self._named()]
+        if len(rows) > _MOST_SHOWN:
+            rows = [*rows[:_MOST_SHOWN], f"… {len(rows) - _MOST_SHOWN} more"]
         return f"Gradients({{{', '.join(rows)}}})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: names, shapes and dtypes."""
+        rows = ((name, g.dtype.name, list(g.shape), g.device) for name, g in self._named())
+        return html.table(f"Gradients of {len(self)} tensors", ("tensor", "dtype", "shape", "device"), rows)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from firebrick.core.errors import DTypeError
+from firebrick.core.other_names import OF_DTYPES, UnknownNameError
 
 Scalar = bool | int | float | complex
 
@@ -58,6 +59,12 @@ class DType:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dtype, (self.name,)
+
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that dtypes have not; it names what to write."""
+            raise UnknownNameError("'DType' object", name, OF_DTYPES, DType, "x.dtype.{}")
 
     @property
     def is_floating(self) -> bool:
@@ -121,7 +128,8 @@ def dtype(of: Any) -> DType:
     """The ``DType`` of a name, a NumPy dtype or a ``DType``.
 
     Args:
-        of: ``DType``, name such as "float32", or NumPy dtype; not Python's ``float`` and its like, which have no width.
+        of: ``DType``, name such as "float32", NumPy dtype, or Python's ``bool``; not its ``int``, ``float`` and ``complex``,
+            which have no width.
 
     Raises:
         DTypeError: Nothing by that name; the message lists what there is.
@@ -135,7 +143,9 @@ def dtype(of: Any) -> DType:
         return of
     if isinstance(of, str) and of in _BY_NAME:
         return _BY_NAME[of]
-    python = {bool: bool_, int: int64, float: float64, complex: complex128}
+    if of is bool:
+        return bool_
+    python = {int: int64, float: float64, complex: complex128}
     if isinstance(of, type) and of in python:
         raise DTypeError(
             "a dtype must be named with its width",

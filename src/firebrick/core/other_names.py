@@ -306,6 +306,16 @@ METHODS: Names = {
     "data": "x.detach()",
 }
 
+OF_DTYPES: Names = {
+    "byteorder": (  # which safetensors.numpy asks for first
+        "model.state_dict().numpy(), or x.numpy() of each tensor, to pass NumPy arrays to safetensors.numpy.save_file"
+    ),
+    "char": "x.dtype.np.char",
+    "num": "x.dtype.np.num",
+    "str": "x.dtype.np.str",
+    "type": "x.dtype.np.type",
+}
+
 OF_MODULES: Names = {
     "cuda": 'model.to("torch:cuda")',
     "cpu": 'model.to("cpu")',

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firebrick.core import html
 from firebrick.core.aval import Aval, Shape
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
@@ -48,6 +49,7 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "device", "dtype", "label", "leaf", "node", "shape", "slot", "storage")
+    _title = "tensor"  # what its text begins with
     __array_ufunc__ = None  # NumPy's operators defer to ours, which raise with the remedy
     __array_priority__ = 1000
 
@@ -177,12 +179,25 @@ class Tensor:
         tracked = ", tracked" if self.node is not None else ""
         data = self.storage.data
         if isinstance(data, Absent):
-            return f"tensor({data.shown()}, shape={self.shape}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
+            shape = f"shape={self.shape}, dtype={self.dtype.name}, device={self.device}"
+            return f"{self._title}({data.shown()}, {shape}{label}{tracked})"
+        body = self._shown(f"{self._title}(")
+        return f"{self._title}({body}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
+
+    def _shown(self, prefix: str = "") -> str:
+        """Its values as text; of many, some."""
         try:
-            body = np.array2string(hooks.to_host(self), separator=", ", prefix="tensor(", threshold=100)
+            return np.array2string(hooks.to_host(self), separator=", ", prefix=prefix, threshold=100)
         except Exception as e:  # noqa: BLE001 - printing must not fail
-            body = f"<unreadable: {e}>"
-        return f"tensor({body}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
+            return f"<unreadable: {e}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a line with dtype, shape and device, and the values."""
+        data = self.storage.data
+        about = [f"{self.dtype.name}{list(self.shape)} on {self.device}", self.label or "", "tracked" if self.tracked else ""]
+        title = f"{self._title} {', '.join(filter(None, about))}"
+        values = data.shown() if isinstance(data, Absent) else self._shown()
+        return f"<div><b>{html.escape(title)}</b>{html.text(values)}</div>"
 
     if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
 

@@ -11,6 +11,7 @@ from firebrick.data.order import permutation
 from firebrick.data.placing import Portion
 from firebrick.data.samplers import BucketSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler, WeightedSampler
 from firebrick.data.stream import IterableDataset
+from firebrick.data.torch_loaders import from_torch
 from firebrick.data.transforms import Pixels
 from firebrick.data.windows import WindowDataset
 
@@ -39,6 +40,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerInfo",
     "collate",
+    "from_torch",
     "holdout",
     "pad_collate",
     "permutation",

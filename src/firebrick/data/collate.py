@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.numpy.dlpack import imported
+from firebrick.core.tensor import Tensor
 from firebrick.data.errors import LoaderError
 
 Array = np.ndarray[Any, Any]
@@ -85,10 +87,20 @@ def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: fl
 
 def _stacked(values: Sequence[Any]) -> Array:
     """Values of one shape and one kind of dtype as one array."""
-    arrays = [np.asarray(v) for v in values]
+    arrays = [_array(v) for v in values]
     if len({a.dtype for a in arrays}) > 1:
         _check_kinds(arrays)
     return np.stack(arrays)
+
+
+def _array(value: Any) -> Array:
+    """A value of a sample as an array, also a tensor of PyTorch of a dtype that NumPy alone has not."""
+    if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic, Tensor)):
+        try:
+            return imported(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # what has no DLPack may still have __array__
+            pass
+    return np.asarray(value)
 
 
 def _check_kinds(arrays: Sequence[Array]) -> None:

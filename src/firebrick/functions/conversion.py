@@ -256,7 +256,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     except (BufferError, RuntimeError, TypeError):
         if copy is False or kind != 1:
             raise
-        return asarray(np.array(np.from_dlpack(x)), device=goal)
+        from firebrick.backends.numpy.dlpack import imported
+
+        return asarray(np.array(imported(x)), device=goal)
     made = wrap(native, goal.backend.describe(native), goal)
     made.storage = Storage(native, goal._memory, 0, BORROWED)
     return made if not copy else astype(made, made.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from firebrick.backends.contract import check_storable
 from firebrick.core.aval import Aval
@@ -43,16 +43,17 @@ class Binary(Protocol):
     def __call__(self, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor: ...
 
 
-def _document(fn: Callable[..., Any], op: Op, args: str, example: str) -> None:
-    kind = KIND_TEXT[op.operands[0].kind]
+def _document(fn: Callable[..., Any], op: Op, args: str, example: str, kind: str = "") -> None:
+    kind = kind or KIND_TEXT[op.operands[0].kind]
     out = "bool" if op.name in _BOOL_RESULTS else "the operands' common dtype"
     out = "the dtype of x, or that of its parts" if op.name == "abs" else out
+    also = "; numbers other than 0 are true" if kind is _LOGICAL else ""
     fn.__name__ = fn.__qualname__ = op.name
     fn.__module__ = __name__
     fn.__doc__ = f"""{op.doc}
 
     Args:
-        {args} of {kind} dtype.
+        {args} of {kind} dtype{also}.
         out: Tensor to rebind to the result; may be an operand.
 
     Returns:
@@ -71,6 +72,10 @@ _BOOL_RESULTS = frozenset({
     "isnan", "isinf", "isfinite", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
     "logical_or", "logical_xor", "logical_not",
 })  # fmt: skip
+
+
+_NUMBERS = frozenset({"int", "uint", "float", "complex"})
+_LOGICAL = "a bool, integer, floating or complex"
 
 
 def _unary(name: str, example: str) -> Unary:
@@ -94,6 +99,37 @@ def _binary(name: str, example: str) -> Binary:
         return bind(op, (x1, x2), {}, out)  # type: ignore[no-any-return]
 
     _document(function, op, "x1, x2: Tensors (or one of them a Python scalar) of broadcastable shapes,", example)
+    return function
+
+
+def _true(x: Any) -> Any:
+    """An operand of a logical function: a tensor of numbers as whether each is other than 0, anything else as it is."""
+    return binary(OPS["not_equal"], x, 0) if isinstance(x, Tensor) and x.dtype.kind in _NUMBERS else x
+
+
+def _logical(name: str, example: str) -> Binary:
+    op = OPS[name]
+
+    def function(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(x1, Tensor) or not isinstance(x2, Tensor) or x1.device is x2.device:  # else an error that shows both
+            x1, x2 = _true(x1), _true(x2)
+        if out is None:
+            return binary(op, x1, x2)  # type: ignore[no-any-return]
+        return bind(op, (x1, x2), {}, out)  # type: ignore[no-any-return]
+
+    _document(function, op, "x1, x2: Tensors (or one of them a Python bool) of broadcastable shapes,", example, _LOGICAL)
+    return function
+
+
+def _logical_not(example: str) -> Unary:
+    op = OPS["logical_not"]
+
+    def function(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            return unary(op, _true(x))  # type: ignore[no-any-return]
+        return bind(op, (_true(x),), {}, out)  # type: ignore[no-any-return]
+
+    _document(function, op, "x: Tensor of any shape,", example, _LOGICAL)
     return function
 
 
@@ -127,11 +163,11 @@ bitwise_or = _binary("bitwise_or", _show(f"fb.bitwise_or({_A}([6, 8]), 3)", "[7,
 bitwise_xor = _binary("bitwise_xor", _show(f"fb.bitwise_xor({_A}([6, 7]), 3)", "[5, 4]"))
 bitwise_left_shift = _binary("bitwise_left_shift", _show(f"fb.bitwise_left_shift({_A}([1, 3]), 2)", "[4, 12]"))
 bitwise_right_shift = _binary("bitwise_right_shift", _show(f"fb.bitwise_right_shift({_A}([12, -5]), 2)", "[3, -2]"))
-logical_and = _binary("logical_and", _show(f"fb.logical_and({_A}([True, False]), True)", "[True, False]"))
-logical_or = _binary("logical_or", _show(f"fb.logical_or({_A}([True, False]), False)", "[True, False]"))
-logical_xor = _binary("logical_xor", _show(f"fb.logical_xor({_A}([True, False]), True)", "[False, True]"))
+logical_and = _logical("logical_and", _show(f"fb.logical_and({_A}([True, False]), True)", "[True, False]"))
+logical_or = _logical("logical_or", _show(f"fb.logical_or({_A}([True, False]), False)", "[True, False]"))
+logical_xor = _logical("logical_xor", _show(f"fb.logical_xor({_A}([True, False]), True)", "[False, True]"))
 
-logical_not = _unary("logical_not", _show(f"fb.logical_not({_A}([True, False]))", "[False, True]"))
+logical_not = _logical_not(_show(f"fb.logical_not({_A}([True, False]))", "[False, True]"))
 negative = _unary("negative", _show(f"fb.negative({_A}([1.0, -2.0]))", "[-1.0, 2.0]"))
 abs = _unary("abs", _show(f"fb.abs({_A}([1.0, -2.0]))", "[1.0, 2.0]"))
 exp = _unary("exp", _show(f"fb.exp({_A}([0.0]))", "[1.0]"))
@@ -345,11 +381,21 @@ def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return bind(OPS["multiply"], (x, x), {}, out)  # type: ignore[no-any-return]
 
 
-def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
-    """x1 where ``condition`` holds, else x2.
+@overload
+def where(condition: Tensor, /) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor: ...
+
+
+def where(
+    condition: Tensor, x1: Tensor | Scalar | None = None, x2: Tensor | Scalar | None = None, /, *, out: Tensor | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """x1 where ``condition`` holds, else x2; of a condition alone, the indices where it holds, which is ``fb.nonzero``.
 
     Args:
-        condition: Bool tensor.
+        condition: Bool tensor; alone, any tensor of at least one axis.
         x1: Tensor or Python scalar; the three shapes broadcast.
         x2: Tensor or Python scalar. Two scalars give bool, or the device's default integer, float or complex dtype.
         out: Tensor to rebind to the result.
@@ -358,7 +404,13 @@ def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out
         >>> import firebrick as fb
         >>> fb.where(fb.asarray([True, False]), fb.asarray([1.0, 2.0]), 0.0).tolist()
         [1.0, 0.0]
+        >>> fb.where(fb.asarray([True, False, True]))[0].tolist()
+        [0, 2]
     """
+    if x1 is None and x2 is None and out is None:
+        from firebrick.functions.searching import nonzero  # which needs this module
+
+        return nonzero(condition)
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         x1 = _beside(condition, x1, x2)
     return bind(OPS["where"], (condition, x1, x2), {}, out)  # type: ignore[no-any-return]

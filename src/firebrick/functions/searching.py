@@ -13,7 +13,7 @@ import numpy as np
 
 from firebrick.core.bind import bind, bind_as
 from firebrick.core.docstrings import documented_like
-from firebrick.core.dtypes import DType, int64, scalar_fits, scalar_misfit
+from firebrick.core.dtypes import DType, bool_, int64, scalar_fits, scalar_misfit, uint8
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
@@ -194,8 +194,8 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     """Where each element of x2 would go into x1 to keep it in order: binary search.
 
     Args:
-        x1: Real tensor [n] in ascending order, NaN last. The order is not checked.
-        x2: Real tensor of any shape, of a dtype that promotes with x1's.
+        x1: Real or bool tensor [n] in ascending order, NaN last. The order is not checked.
+        x2: Real tensor of any shape, of a dtype that promotes with x1's; bool if x1 is.
         side: ``"left"``: before equal elements; ``"right"``: behind them.
         sorter: Integer tensor [n] that sorts x1, such as ``argsort`` gives, if x1 is in no order.
 
@@ -207,6 +207,8 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         >>> fb.searchsorted(fb.asarray([1.0, 2.0, 3.0]), fb.asarray([2.0, 9.0])).tolist()
         [1, 3]
     """
+    if all(getattr(x, "dtype", None) is bool_ for x in (x1, x2)):
+        x1, x2 = astype(x1, uint8), astype(x2, uint8)
     operand("searchsorted", x1, "real", "x1")
     operand("searchsorted", x2, "real", "x2")
     check_devices("searchsorted", x1=x1, x2=x2, sorter=sorter)

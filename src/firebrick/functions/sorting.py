@@ -6,18 +6,25 @@ from operator import index
 from typing import Any, NamedTuple
 
 from firebrick.core.bind import bind
+from firebrick.core.dtypes import bool_, uint8
 from firebrick.core.errors import OutOfRangeError
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand
+from firebrick.functions.elementwise import astype
 from firebrick.ops import OPS
+
+
+def _is_bool(x: Any) -> bool:
+    """Whether x is a tensor of bools, which are sorted as 0 and 1."""
+    return isinstance(x, Tensor) and x.dtype is bool_
 
 
 def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Sorted copy along an axis; always stable; NaN last (first if descending).
 
     Args:
-        x: Real tensor of at least one axis.
+        x: Real or bool tensor of at least one axis; False comes before True.
         axis: Axis to sort along.
         descending: The largest first.
         stable: Accepted for the standard; the sort is stable either way.
@@ -27,6 +34,8 @@ def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool
         >>> fb.sort(fb.asarray([3, 1, 2])).tolist()
         [1, 2, 3]
     """
+    if _is_bool(x):
+        return astype(sort(astype(x, uint8), axis, descending=descending), bool_)
     operand("sort", x, "real")
     params = {"axis": normalize_axis(axis, x.ndim, "sort"), "descending": bool(descending)}
     return bind(OPS["sort"], (x,), params)[0]  # type: ignore[no-any-return]
@@ -36,7 +45,7 @@ def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: b
     """Indices that sort along an axis; always stable.
 
     Args:
-        x: Real tensor of at least one axis.
+        x: Real or bool tensor of at least one axis; False comes before True.
         axis: Axis to sort along.
         descending: The largest first.
         stable: Accepted for the standard; the sort is stable either way.
@@ -46,6 +55,8 @@ def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: b
         >>> fb.argsort(fb.asarray([3, 1, 2])).tolist()
         [1, 2, 0]
     """
+    if _is_bool(x):
+        x = astype(x, uint8)
     operand("argsort", x, "real")
     params = {"axis": normalize_axis(axis, x.ndim, "argsort"), "descending": bool(descending)}
     return bind(OPS["sort"], (x.detach(),), params)[1]  # type: ignore[no-any-return]

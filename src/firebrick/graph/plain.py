@@ -13,7 +13,7 @@ SCALARS = (bool, int, float, complex, str, bytes, type(None))
 PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
 LIBRARIES = frozenset({
     "firebrick", "numpy", "torch", "jax", "optree", "ml_dtypes", "scipy", "safetensors", "rich", "click", "pytest", "_pytest",
-    "hypothesis", "opt_einsum", "matplotlib", "PIL",
+    "hypothesis", "opt_einsum", "matplotlib", "PIL", "einops", "sklearn",
 }) | frozenset(sys.stdlib_module_names) - {"__main__", "test"}  # fmt: skip
 OPEN = frozenset({
     "firebrick", "types", "collections", "functools", "argparse", "_thread", "configparser", "dataclasses", "numpy", "queue",

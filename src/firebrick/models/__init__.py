@@ -5,6 +5,7 @@ from firebrick.models.patchtst import PatchTST, patchtst
 from firebrick.models.recurrent import LSTMForecaster, lstm_forecaster
 from firebrick.models.registry import build, canonical, names, settings
 from firebrick.models.resnet import ResNet, resnet18
+from firebrick.models.torchvision import from_torchvision
 from firebrick.models.transformers import PatchForecaster, PatchTransformer, patch_transformer_forecaster, transformer
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "build",
     "canonical",
     "cnn",
+    "from_torchvision",
     "lenet",
     "lstm_forecaster",
     "mlp",

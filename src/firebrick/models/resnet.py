@@ -1,4 +1,7 @@
-"""ResNet-18 for small images (CIFAR form): a 3 x 3 stem without pooling, then four stages of two residual blocks."""
+"""ResNet-18: a stem, then four stages of two residual blocks.
+
+The stem is 3 x 3 without pooling for small images (CIFAR form), or 7 x 7 with stride 2 and pooling for large ones.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
+from firebrick.functions.pooling import max_pool2d
 from firebrick.functions.statistical import mean
 from firebrick.models.checks import check_counts, check_flag
 from firebrick.nn import BatchNorm2d, Conv2d, Identity, Linear, Module, Sequential, initial
@@ -63,6 +67,7 @@ class ResNet(Module):
         width: Channels of the stem and the first stage; each later stage has twice as many.
         blocks: Blocks of each stage.
         zero_init: Whether each block starts as the identity.
+        large_images: Whether the stem is a convolution of 7 x 7 with stride 2 and a max-pooling; each halves the image.
         how: ``generator``, ``dtype`` and ``device`` of the parameters.
 
     Example:
@@ -72,10 +77,14 @@ class ResNet(Module):
         (2, 10)
     """
 
-    def __init__(self, channels: int, classes: int, width: int, blocks: int, zero_init: bool, **how: Any) -> None:
+    def __init__(
+        self, channels: int, classes: int, width: int, blocks: int, zero_init: bool, large_images: bool = False, **how: Any
+    ) -> None:
         check_counts("resnet", channels=channels, classes=classes, width=width, blocks=blocks)
         check_flag("resnet", "zero_init", zero_init)
-        self.conv = _conv(channels, width, 3, 1, **how)
+        check_flag("resnet", "large_images", large_images)
+        self.large_images = large_images
+        self.conv = _conv(channels, width, 7, 2, **how) if large_images else _conv(channels, width, 3, 1, **how)
         self.norm = BatchNorm2d(width, dtype=how["dtype"], device=how["device"])
         stages, inputs = [], width
         for factor, stride in _STAGES:
@@ -95,6 +104,8 @@ class ResNet(Module):
             x: Floating tensor of the images.
         """
         x = relu(self.norm(self.conv(x)))
+        if self.large_images:
+            x = max_pool2d(x, 3, stride=2, padding=1)
         for stage in self.stages:
             x = stage(x)
         logits: Tensor = self.head(mean(x, axis=(2, 3)))
@@ -102,16 +113,19 @@ class ResNet(Module):
 
 
 def resnet18(
-    channels: int = 3, classes: int = 10, *, width: int = 64, zero_init: bool = False, generator: Generator | None = None,
-    dtype: Any = None, device: Any = None,
+    channels: int = 3, classes: int = 10, *, width: int = 64, zero_init: bool = False, large_images: bool = False,
+    generator: Generator | None = None, dtype: Any = None, device: Any = None,
 ) -> ResNet:  # fmt: skip
-    """ResNet-18 in its form for small images: four stages of two blocks, 11 173 962 parameters for 3 channels and 10 classes.
+    """ResNet-18, by default for small images: four stages of two blocks, 11 173 962 parameters for 3 channels and 10 classes.
+
+    With ``large_images`` it is torchvision's ``resnet18``, whose weights load through ``from_torchvision``.
 
     Args:
         channels: Channels of an image.
         classes: Number of logits.
         width: Channels of the first stage; 64, 128, 256, 512 by default.
         zero_init: Whether the last norm of each block starts from zeros, so that the block starts as the identity.
+        large_images: Whether the stem is that of ImageNet's images: a convolution of 7 x 7 with stride 2, and a max-pooling.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -127,4 +141,5 @@ def resnet18(
         >>> fb.models.resnet18(1, width=4)(fb.zeros((2, 1, 8, 8))).shape
         (2, 10)
     """
-    return ResNet(channels, classes, width, 2, zero_init, generator=generator, dtype=dtype, device=device)
+    place: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
+    return ResNet(channels, classes, width, 2, zero_init, large_images, **place)

@@ -35,6 +35,7 @@ from firebrick.random import Generator
 
 if TYPE_CHECKING:
     from firebrick.nn.call_types import CompiledForward, Forward
+    from firebrick.nn.summary import Summary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -316,17 +317,19 @@ class Module:
         return saved.StateDict({n: t.detach() for n, t in self._tensors()}, _aliases(self))
 
     def load_state_dict(self, state: Any, strict: bool = True) -> saved.Loaded:
-        """Take over the values of a ``state_dict()`` (tensors or NumPy arrays by path); identity and ties stay.
+        """Take over the values of a ``state_dict()``; identity and ties stay.
 
         Args:
-            state: Mapping from path to values; with ``.aliases`` if it came from ``state_dict()``.
+            state: Mapping from path to values: tensors, NumPy arrays, or arrays of other libraries that have DLPack, such as
+                PyTorch's and JAX's, which are copied; with ``.aliases`` if it came from ``state_dict()``.
             strict: Whether every path must be on both sides.
 
         Returns:
             Paths that the state lacks (``missing``) and that the module lacks (``unexpected``); both empty if strict.
 
         Raises:
-            StateError: Paths, shapes or dtypes differ; all differences are listed, and nothing was changed.
+            StateError: Paths, shapes or dtypes differ; the first ten of each kind of difference are listed with their number,
+                and nothing was changed.
         """
         with no_grad():
             return saved.load(type(self).__name__, self._tensors(), _aliases(self), state, strict)
@@ -417,7 +420,7 @@ class Module:
         twin = copy.deepcopy(self)
         return twin if device is None else twin.to(device)
 
-    def summary(self, *inputs: Any) -> str:
+    def summary(self, *inputs: Any) -> Summary:
         """A table of the layers: output shape, parameters and bytes.
 
         Args:
@@ -439,6 +442,10 @@ class Module:
     def describe(self) -> str:
         """Its own settings, as ``__repr__`` shows them; subclasses override it."""
         return ""
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: its layers with their parameters, as ``summary()`` has them."""
+        return self.summary()._repr_html_()
 
     def __repr__(self) -> str:
         parts = [(n, m) for n, m in _members(self.__dict__.items()) if isinstance(m, Module)]

@@ -35,6 +35,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("_frozen",)
+    _title = "Parameter"
 
     def __init__(self, value: Tensor, *, frozen: bool = False, label: str | None = None) -> None:
         _check("Parameter", value)
@@ -52,6 +53,9 @@ class Parameter(Tensor):
     def frozen(self, on: bool) -> None:
         self._frozen = on
         changed(self, "frozen")
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, frozen)" if self._frozen else super().__repr__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         return Parameter(self.detach(), frozen=self.frozen)
@@ -77,6 +81,7 @@ class Buffer(Tensor):
     """
 
     __slots__ = ()
+    _title = "Buffer"
 
     def __init__(self, value: Tensor, *, label: str | None = None) -> None:
         _check("Buffer", value)

@@ -18,6 +18,7 @@ from firebrick.core.errors import ConfigError, FirebrickError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import shown
+from firebrick.functions.conversion import from_dlpack
 from firebrick.random import Generator
 
 
@@ -60,6 +61,16 @@ class StateDict(dict[str, Tensor]):
         super().__init__(values)
         self.aliases = dict(aliases or {})
 
+    def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The same values as contiguous NumPy arrays, which ``safetensors.numpy.save_file`` and ``np.savez`` take.
+
+        Example:
+            >>> import firebrick as fb
+            >>> {name: a.shape for name, a in fb.nn.Linear(2, 1).state_dict().numpy().items()}
+            {'weight': (1, 2), 'bias': (1,)}
+        """
+        return {name: np.ascontiguousarray(t.numpy()).reshape(t.shape) for name, t in self.items()}
+
     def __reduce__(self) -> tuple[Any, ...]:
         return StateDict, (dict(self), self.aliases)
 
@@ -80,8 +91,14 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
             continue
         if not isinstance(getattr(value, "dtype", None), np.dtype | DType):
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            wrong.append(f"{name}: {kind} is neither a Firebrick tensor nor a NumPy array (pass value.numpy())")
-            continue
+            try:
+                value = _of_another_library(value)
+            except (FirebrickError, BufferError, RuntimeError, TypeError, ValueError) as e:
+                wrong.append(f"{name}: {kind} cannot be read ({shown(e, 120)})")
+                continue
+            if value is None:
+                wrong.append(f"{name}: {kind} is neither a Firebrick tensor nor a NumPy array, and has no DLPack")
+                continue
         shape, dt = tuple(value.shape), as_dtype(value.dtype)
         if shape != t.shape or dt is not t.dtype:
             wrong.append(f"{name}: {dt.name}{list(shape)} for {t.dtype.name}{list(t.shape)}")
@@ -98,7 +115,7 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
         parts = (("missing", missing), ("unexpected", unexpected), ("different", wrong))
         raise StateError(
             f"{owner}: a state has the paths, shapes and dtypes of the module that loads it",
-            "; ".join(f"{what}: {', '.join(shown(n, 300) for n in names)}" for what, names in parts if names),
+            "; ".join(f"{what}: {_first(names)}" for what, names in parts if names),
             "build the model with the same settings; strict=False ignores missing and unexpected paths. Nothing was loaded",
         )
     values = [v.detach().to(t.device) if isinstance(v, Tensor) else hooks.from_host(np.asarray(v), t.device) for t, v in pairs]
@@ -109,9 +126,29 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
     return Loaded(missing, unexpected)
 
 
+def _first(names: list[str], most: int = 10) -> str:
+    """The first of some names; with how many they are if that is not all."""
+    text = ", ".join(shown(n, 300) for n in names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most} more ({len(names)} in all)"
+
+
+def _of_another_library(value: Any) -> Tensor | None:
+    """A copy of an array of another library, such as a tensor of PyTorch; None for what has no DLPack."""
+    if not hasattr(value, "__dlpack__"):
+        return None
+    detach = getattr(value, "detach", None)  # PyTorch exports no tensor that requires a gradient
+    return from_dlpack(detach() if callable(detach) else value, copy=True)
+
+
 def _same(a: Any, b: Any) -> bool:
-    x, y = (v.numpy() if isinstance(v, Tensor) else np.asarray(v) for v in (a, b))
+    x, y = (_host(v) for v in (a, b))
     return x is y or (x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+
+
+def _host(value: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(getattr(value, "dtype", None), np.dtype | DType):
+        value = _of_another_library(value)
+    return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
 def load_generators(owner: str, own: Mapping[str, Generator], states: Any) -> None:

@@ -5,12 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.core import html
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros
 from firebrick.nn.module import Module, watch
 
 
-def summary(model: Module, inputs: tuple[Any, ...]) -> str:
+class Summary(str):
+    """The text of a table of layers, which notebooks show as a table.
+
+    Attributes:
+        rows: Cells of each layer, of which the last is the model: title, output shape, parameters, bytes.
+        shapes: Whether there are output shapes.
+    """
+
+    rows: list[tuple[str, str, str, str]]
+    shapes: bool
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        cells = [row if self.shapes else (row[0], *row[2:]) for row in (_HEAD, *self.rows)]
+        return html.table(self.rows[-1][0], cells[0], cells[1:-1], cells[-1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+_HEAD = ("layer", "output", "parameters", "bytes")
+
+
+def summary(model: Module, inputs: tuple[Any, ...]) -> Summary:
     """What ``Module.summary`` returns."""
     modules = model.modules()
     shapes = _shapes(model, inputs) if inputs else {}
@@ -22,8 +46,7 @@ def summary(model: Module, inputs: tuple[Any, ...]) -> str:
         title = f"{path} ({type(m).__name__})" if path else type(m).__name__
         count, size = sum(p.size for p in params), sum(p.nbytes for p in params)
         rows.append((title, shapes.get(path, ""), f"{count:,}", f"{size:,}"))
-    head = ("layer", "output", "parameters", "bytes")
-    table = [head, *rows]
+    table = [_HEAD, *rows]
     if not inputs:
         table = [(a, "", c, d) for a, _, c, d in table]
     wide = [max(len(r[i]) for r in table) for i in range(4)]
@@ -32,7 +55,9 @@ def summary(model: Module, inputs: tuple[Any, ...]) -> str:
     for a, b, c, d in table:
         middle = f"  {b:<{wide[1]}}" if inputs else ""
         lines.append(f"{a:<{wide[0]}}{middle}  {c:>{wide[2]}}  {d:>{wide[3]}}".rstrip())
-    return "\n".join(lines)
+    made = Summary("\n".join(lines))
+    made.rows, made.shapes = rows, bool(inputs)
+    return made
 
 
 def _shapes(model: Module, inputs: tuple[Any, ...]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
+from firebrick.core import html
 from firebrick.train.errors import TrainingError
 
 CSV, JSONL = "metrics.csv", "metrics.jsonl"
@@ -142,6 +143,18 @@ _OF_NUMBERS = ("train_mse", "train_mae", "valid_mse", "valid_mae")
 def _columns(rows: Sequence[Epoch]) -> tuple[str, ...]:
     """The columns of a run's table: those of classes, or those of predicted numbers, and all further metrics."""
     return tuple(dict.fromkeys([*rows[0].values(), *(n for row in rows for n in row.metrics)]))
+
+
+class History(list[Epoch]):
+    """The rows of a run, as a list that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the columns that a run's table has, without those that no epoch has a number for."""
+        if not self:
+            return html.text("no epoch yet")
+        names = [n for n in _columns(self) if any(row.values().get(n) is not None for row in self)]
+        rows = [["" if v is None else f"{v:.4g}" if isinstance(v, float) else v for v in _of(row, names)] for row in self]
+        return html.table(f"{len(self)} epochs" if len(self) > 1 else "1 epoch", names, rows)
 
 
 def rewrite(folder: Path, rows: list[Epoch]) -> None:

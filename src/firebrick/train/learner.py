@@ -37,7 +37,7 @@ from firebrick.train.compiled import BY_REQUEST, Compiled, naming
 from firebrick.train.errors import TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES
-from firebrick.train.history import Epoch
+from firebrick.train.history import Epoch, History
 from firebrick.train.interrupt import Interrupts
 from firebrick.train.loss_state import LossState, check_parameters
 from firebrick.train.measures import named_metrics
@@ -191,7 +191,7 @@ class Learner:
         self.config = dict(config or {})
         check_config(self.config)
         self.class_names = class_names
-        self.history: list[Epoch] = []
+        self.history: list[Epoch] = History()
         self.epoch = self.step = 0
         self._log = log if self.strategy.main else None
         self._seed = None if seed is None else check_seed(seed)
@@ -237,6 +237,11 @@ class Learner:
         self._told = ""  # what was last said of it
         self._validation: Evaluation | None = None
 
+    def __repr__(self) -> str:
+        names = [getattr(part, "__name__", type(part).__name__) for part in (self.model, self.optimizer, self.loss)]
+        devices = ", ".join(d.name for d in self.strategy.devices)
+        return f"Learner({', '.join(names)}, devices=[{devices}], epoch={self.epoch}, step={self.step})"
+
     # the public verbs
 
     def fit(
@@ -250,7 +255,8 @@ class Learner:
         """Train until ``epochs`` epochs are done in all, those of a resumed run and of earlier calls among them.
 
         Args:
-            train_loader: Gives batches (inputs…, target). The loader itself is left as it is.
+            train_loader: Gives batches (inputs…, target). The loader itself is left as it is. A loader of PyTorch is taken as
+                ``fb.data.from_torch`` makes it.
             valid_loader: Evaluated after each epoch; the epoch that does best on it is kept in ``best/``.
             epochs: Number of epochs in all.
             draw: Whether to draw the figures at the end.
@@ -447,7 +453,7 @@ class Learner:
         if self.precision is not None:
             self.precision.load_state_dict(own.precision)
         self.strategy.load_state(own.strategy)
-        self.epoch, self.step, self.history, self._best = own.epoch, own.step, own.history, own.best
+        self.epoch, self.step, self.history, self._best = own.epoch, own.step, History(own.history), own.best
         self.cursor, self._loader, self._metrics, self._resumed = own.cursor, own.loader, own.metrics, True
         if self._run is not None:
             self._run.adopt(found)
@@ -703,14 +709,14 @@ class Learner:
 
     def _placed(self, loader: DataLoader) -> DataLoader:
         """The loader to train from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
-        check_loader(loader)
+        loader = check_loader(loader)
         if not self._moves:
             return loader.to(loader.device)
         return self.strategy.place(self.model, self.optimizer, loader, self.ema)
 
     def _beside(self, loader: DataLoader) -> DataLoader:
         """A loader to evaluate: on the first device of a named strategy, else a copy."""
-        check_loader(loader)
+        loader = check_loader(loader)
         return loader.to(self.strategy.devices[0] if self._moves else loader.device)
 
     def _save_latest(self, cursor: dict[str, Any] | None, *, best: bool = False) -> None:

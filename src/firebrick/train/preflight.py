@@ -18,6 +18,7 @@ from firebrick.core.errors import FirebrickError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
+from firebrick.data.torch_loaders import from_torch, is_of_torch
 from firebrick.distributed import world_size
 from firebrick.distributed.session import launcher
 from firebrick.functions.parts import part_of_batch
@@ -40,14 +41,17 @@ _OF_OPTIMIZER = ("update", "step", "learning_rate", "state_dict", "load_state_di
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
-def check_loader(loader: Any) -> None:
-    """Raise TrainingError unless batches come from a loader."""
+def check_loader(loader: Any) -> DataLoader:
+    """The loader that batches come from: the one given, or one made of a loader of PyTorch; TrainingError otherwise."""
+    if is_of_torch(loader):
+        return from_torch(loader)
     if not isinstance(loader, DataLoader):
         raise TrainingError(
             "batches come from a DataLoader",
             type(loader).__name__,
             "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
         )
+    return loader
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -103,22 +103,22 @@ class HostBackend(Backend):
         return int(native.nbytes)
 
     def to_dlpack(self, native: np.ndarray[Any, Any], **kwargs: Any) -> Any:
-        if native.dtype.num >= 256:  # one of ml_dtypes'
-            name = _BY_NP[native.dtype].name
-            raise BufferError(
-                f"NumPy's DLPack has no {name}: cast it first, fb.astype(x, fb.float32), or move it where DLPack has it, "
-                'x.to("torch:cpu")'
-            )
         # PyTorch ends the process at the sight of a negative stride
         shares = native.flags.writeable and all(s >= 0 for s in native.strides)
         shown = native.view() if shares else native.copy()
+        if native.dtype.num >= 256:  # one of ml_dtypes'
+            from firebrick.backends.numpy import dlpack
+
+            return dlpack.exported(shown, _BY_NP[native.dtype], **kwargs)
         return shown.__dlpack__(**kwargs)
 
     def dlpack_device(self, native: np.ndarray[Any, Any]) -> tuple[int, int]:
         return (1, 0)
 
     def from_dlpack(self, external: Any, device: Device) -> np.ndarray[Any, Any]:
-        return np.from_dlpack(external)
+        from firebrick.backends.numpy import dlpack  # not needed by most programs
+
+        return dlpack.imported(external)
 
     def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
         return True

@@ -29,6 +29,13 @@ Array = np.ndarray[Any, Any]
 _MOST_PENDING = 512  # tensors kept before a metric reads them by itself
 
 
+def _shown(value: Any) -> str:
+    """A setting or a total in a few characters."""
+    if isinstance(value, np.ndarray) and value.size > 8:
+        return f"{value.dtype}{list(value.shape)}"
+    return f"{value.tolist() if isinstance(value, np.ndarray) else value!r:.60}"
+
+
 class Metric(ABC):
     """Base of metrics. A subclass writes four methods:
 
@@ -122,6 +129,14 @@ class Metric(ABC):
         self._pending += len(tensors)
         if self._pending > _MOST_PENDING:
             settle(self)
+
+    def __repr__(self) -> str:
+        """Its settings and its totals, without waiting for the engine."""
+        kept = {**{k: v for k, v in vars(self).items() if not k.startswith("_")}, **self._totals}
+        parts = [f"{k}={_shown(v)}" for k, v in kept.items()]
+        if self._held:
+            parts.append(f"{len(self._held)} {'batch' if len(self._held) == 1 else 'batches'} not read yet")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     @property
     def used(self) -> bool:
