@@ -21,7 +21,7 @@ from firebrick.data.augment import Augmentation
 from firebrick.data.collate import collate as stack
 from firebrick.data.dataset import works_by_rows
 from firebrick.data.errors import SampleError
-from firebrick.data.order import keys
+from firebrick.data.order import keys_at
 from firebrick.data.owning import owned, owned_arrays
 from firebrick.data.stream import IterableDataset
 
@@ -106,10 +106,7 @@ class WorkerInfo:
     def seeds(self) -> Array:
         """A seed for each sample of the batch, uint64 [rows]: functions of the loader's seed, epoch and place alone."""
         if self._seeds is None:
-            places = self._job.places
-            low = int(places.min())
-            drawn = keys(self._job.seed, self._job.epoch, low, int(places.max()) + 1 - low, _SEEDS)
-            self._seeds = drawn[places - low]
+            self._seeds = keys_at(self._job.seed, self._job.epoch, self._job.places, _SEEDS)
         return self._seeds
 
     @property
@@ -133,9 +130,16 @@ _info: ContextVar[WorkerInfo | None] = ContextVar("worker_info", default=None)
 def reading(job: Job, worker: int = 0, workers: int = 0) -> Iterator[WorkerInfo]:
     """A ``with`` block in which a worker reads a batch, as ``worker_info()`` says."""
     info = WorkerInfo(worker, workers, job)
-    token = _info.set(info)
-    try:
+    with info_scope(lambda outer: info):
         yield info
+
+
+@contextmanager
+def info_scope(change: Callable[[WorkerInfo | None], WorkerInfo | None]) -> Iterator[None]:
+    """A ``with`` block in which ``worker_info()`` gives ``change`` of what it gave."""
+    token = _info.set(change(_info.get()))
+    try:
+        yield
     finally:
         _info.reset(token)
 
