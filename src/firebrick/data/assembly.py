@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,21 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A batch on the host: its arrays, whether it is a single one, and its number of samples (fewer where a stream ended)."""
+    """A batch on the host.
+
+    Attributes:
+        arrays: Its arrays.
+        single: Whether it is a single one, in no tuple.
+        rows: Its number of samples: fewer than were asked for where a stream ended.
+        took: When its making began and ended, by ``time.perf_counter_ns``, which all processes of a machine share.
+        worker: Who made it; -1 for the consumer itself.
+    """
 
     arrays: list[Array]
     single: bool
     rows: int
+    took: tuple[int, int] = (0, 0)
+    worker: int = -1
 
 
 class WorkerInfo:
@@ -220,8 +231,10 @@ class Maker:
         Raises:
             SampleError: A sample cannot be read, or a change fails; the cause is the error of whoever failed.
         """
+        begun = perf_counter_ns()
         with reading(job, self.worker, self.workers) as info:
-            return self._make(job, info)
+            made = self._make(job, info)
+        return replace(made, took=(begun, perf_counter_ns()), worker=self.worker if self.workers else -1)
 
     def _make(self, job: Job, info: WorkerInfo) -> Made:
         do = self.assembly

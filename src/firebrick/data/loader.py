@@ -17,15 +17,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import count
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
 from firebrick.backends.registry import find_device
+from firebrick.core import timeline
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError, FirebrickError
+from firebrick.core.timeline import HOST
 from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset
@@ -300,19 +303,36 @@ class DataLoader(Generic[Batch]):
     def _stage(self, source: Here | Pool, staged: deque[tuple[int, Any]]) -> bool:
         """Place the next batch ahead of use; False after the last. An error waits for its turn too."""
         try:
+            begun = perf_counter_ns()
             taken = source.take()
             if taken is None:
                 return False
             job, made = taken
+            if timeline.active:
+                self._record(job, made, begun)
             if isinstance(made, FirebrickError):
                 raise made
             rows, size = made.rows, len(job.indices)
             if rows < size and self._stream_ended(job, rows):
                 return False
-            staged.append((job.at + (rows if job.rows < 0 else job.rows), self._place(made, job)))
+            with timeline.span(f"place batch {job.number}", "loader", self.device.name):
+                placed = self._place(made, job)
+            staged.append((job.at + (rows if job.rows < 0 else job.rows), placed))
         except FirebrickError as e:
             staged.append((0, e))
         return True
+
+    def _record(self, job: Job, made: Made | FirebrickError, begun: int) -> None:
+        """Add the making of a batch, and the wait for it, to the timeline."""
+        facts: dict[str, Any] = {"loader": self.name, "samples": len(job.indices)}
+        own = not isinstance(made, Made) or made.worker < 0
+        timeline.record(
+            f"{'make' if own else 'wait for'} batch {job.number}", "loader" if own else "wait", HOST, begun, **facts
+        )
+        if isinstance(made, Made) and not own:
+            start, end = made.took
+            thread = f'worker {made.worker} of loader "{self.name}"'
+            timeline.record(f"make batch {job.number}", "loader", HOST, start, end_ns=end, thread=thread, **facts)
 
     def _stream_ended(self, job: Job, rows: int) -> bool:
         """Whether a batch that a stream could not fill is left out."""

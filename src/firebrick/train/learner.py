@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
+from firebrick.core import timeline
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import number, python_settings, whole
@@ -550,7 +551,7 @@ class Learner:
             watch.parameters(parameters)
             self._marks = [(g, g.mark()) for g in drawing]
             self._counters = [] if self._optimizers is None else self._optimizers.counters()
-            with naming(batch):
+            with naming(batch), timeline.span(f"step {self.step + 1}", "train"):
                 found: Stepped = step(watching[watched], batch)
             self.step += 1
             self._done, self._marks = (self.epoch, train.position), []
@@ -686,7 +687,8 @@ class Learner:
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
         self.strategy.check(self.model, self.optimizer, self.ema)
         if valid is not None:
-            self._validation = found = self.evaluate(valid, shared=self._moves)
+            with timeline.span("validation", "train"):
+                self._validation = found = self.evaluate(valid, shared=self._moves)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
             row = replace(row, **values, metrics={**row.metrics, **_numbers(found.metrics, "valid_")})
             self._tell("on_validation_end", found)
