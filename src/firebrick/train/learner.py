@@ -34,7 +34,7 @@ from firebrick.train import description, figures, history, settings
 from firebrick.train.callbacks import Callback, checked, resume_callbacks, states_of
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
-from firebrick.train.compiled import BY_REQUEST, Compiled, naming
+from firebrick.train.compiled import BY_REQUEST, USUAL, Compiled, naming
 from firebrick.train.errors import TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES
@@ -417,10 +417,12 @@ class Learner:
         return found
 
     def _say_compiled(self) -> None:
-        """Say what was compiled, in how many graphs and how long, and what was not, if that is new."""
-        parts = [str(c) for c in self.compiled.values() if c.recompiles or c.reason not in (None, BY_REQUEST)]
-        line = f"compiled: {', '.join(parts)}"
-        if parts and line != self._told:
+        """Say how long compiling took, what was compiled often and what was not, if that is new."""
+        steps = [c for c in self.compiled.values() if c.recompiles or c.reason not in (None, BY_REQUEST)]
+        seconds = sum(c.seconds for c in steps)
+        unusual = [str(c) for c in steps if c.traces > USUAL or not c.recompiles]
+        line = "; ".join([*([f"compiled in {seconds:.2g} s"] if seconds else []), *unusual])
+        if steps and line != self._told:
             self._told = line
             self._say(line)
 
