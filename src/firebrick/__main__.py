@@ -1,6 +1,43 @@
-"""``python -m firebrick``: the command ``firebrick``."""
+"""The command ``firebrick``, also as ``python -m firebrick``: it ends quietly when it is stopped, from its first import on."""
 
-from firebrick.cli.main import main
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+STOPPED = 130
+"""Exit code after Ctrl-C."""
+
+
+def _stop(*_: Any) -> None:
+    """End at once: a library that is being imported may take KeyboardInterrupt for its own failure."""
+    os.write(2, b"stopped\n")
+    os._exit(STOPPED)
+
+
+def main() -> None:
+    """Import the sub-commands, which takes most of a second, and run one."""
+    before = signal.signal(signal.SIGINT, _stop)
+    from firebrick.cli.main import main as command
+
+    signal.signal(signal.SIGINT, before)
+    try:
+        command(prog_name="firebrick")
+    except KeyboardInterrupt:
+        _stop()
+    finally:
+        _close_quietly()
+
+
+def _close_quietly() -> None:
+    """Write what is left of the output, unless nobody reads it any more, as after ``firebrick … | head``."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 if __name__ == "__main__":
-    main(prog_name="firebrick")
+    main()

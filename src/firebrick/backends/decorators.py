@@ -466,7 +466,7 @@ def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
         >>> report.rows["cpu", "exp"].calls
         1
         >>> [event.name for event in report.timeline.events if event.category == "op"]
-        []
+        ['exp']
     """
     report = Report()
     with _installed(lambda inner: Profile(inner, report, kernels), engines):
