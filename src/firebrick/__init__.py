@@ -32,11 +32,13 @@ _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
 _OWN_OPS = {"kernel": "kernels", "op": "custom"}  # for operations of one's own, which few programs have
 
 
-def _load() -> Any:
-    """The names of the root, put into it."""
+def _load() -> None:
+    """Put the names of the root into it, except those that somebody has set already. The list of names comes last, as it says
+    that all are there."""
     namespace = _import_module("firebrick.namespace")
-    globals().update({name: getattr(namespace, name) for name in namespace.__all__}, __all__=namespace.__all__)
-    return namespace
+    for name in namespace.__all__:
+        globals().setdefault(name, getattr(namespace, name))
+    globals()["__all__"] = namespace.__all__
 
 
 if not TYPE_CHECKING:  # for a type checker, other names are errors

@@ -81,6 +81,7 @@ def test_operations_and_transfers_are_events_of_their_devices(tmp_path: Path) ->
     assert [e["args"]["results"] for e in of(trace, "op") if e["name"] == "exp"] == ["float32[3,5]"]
     assert any(e["name"] == "cpu:1 to numpy:0" and e["args"]["bytes"] == 60 for e in of(trace, "transfer"))
     assert {"from host", "to host"} <= {e["name"] for e in of(trace, "transfer")}
+    assert device_names(trace, trace["traceEvents"]) == {"cpu:1", "numpy:0"}
 
 
 def step(w: fb.Tensor, x: fb.Tensor, t: fb.Tensor) -> Any:

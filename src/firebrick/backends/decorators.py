@@ -364,18 +364,15 @@ class _Profiled(Executable):
         self._described: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
+        timeline.here.device = self._device  # also of what this thread reads next
         with timeline.span(f"program of {len(self.graph.nodes)} nodes", "program", self._device):
             return self._program.stepwise(natives, self._step)
 
     def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         n = step.node
         name, details = self._of(n)
-        before, timeline.here.device = timeline.here.device, self._device
         start = perf_counter_ns()
-        try:
-            results = step.run(*operands)
-        finally:
-            timeline.here.device = before
+        results = step.run(*operands)
         if n.op.control is None:  # the ops of a body are counted themselves
             self._profile.count(n.op, operands, n.params, results, start, name, self._device, **details)
         else:
