@@ -646,7 +646,7 @@ class DataLoader(Generic[Batch]):
             kind = f"sampler {getattr(self.sampler, '__qualname__', type(self.sampler).__name__)}"
         positions = self._all_positions()
         facts = {"kind": kind, **digest_of(len(positions), lambda at: order(positions(at)), whole=whole)}
-        if not whole and (own := getattr(self._order, "fingerprint", None)) is not None:
+        if not whole and callable(own := getattr(self._order, "fingerprint", None)):
             facts["settings"] = str(own())
         return facts
 

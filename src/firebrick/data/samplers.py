@@ -70,8 +70,17 @@ class SequentialSampler:
         return np.arange(self.samples)
 
     def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
-        """The numbers at ``positions``, int64 [n]."""
-        return positions
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
+        return positions.copy()
 
     @property
     def limit(self) -> int:
@@ -98,7 +107,16 @@ class RandomSampler:
         return permutation(seed, epoch, self.samples)
 
     def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
-        """The numbers at ``positions``, int64 [n]."""
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
         return permutation_of(seed, epoch, self.samples)(positions)
 
     @property
@@ -143,7 +161,16 @@ class SubsetSampler:
         return found
 
     def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
-        """The numbers at ``positions``, int64 [n]."""
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
         found: Array = self.indices[permutation_of(seed, epoch, self.samples)(positions) if self.shuffle else positions]
         return found
 
@@ -187,7 +214,16 @@ class WeightedSampler:
         return self.at(seed, epoch, np.arange(self.samples))
 
     def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
-        """The numbers at ``positions``, int64 [n]."""
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
         words = keys_at(seed, epoch, positions, _WEIGHTED)
         uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         drawn = np.searchsorted(self._ends, uniform * self._ends[-1], side="right")
