@@ -19,7 +19,9 @@ def _stop(*_: Any) -> None:
 
 def main() -> None:
     """Import the sub-commands, which takes most of a second, and run one."""
-    before = signal.signal(signal.SIGINT, _stop)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # as of a program that a shell script started in the background
+        signal.signal(signal.SIGINT, _stop)
     from firebrick.cli.main import main as command
 
     signal.signal(signal.SIGINT, before)
@@ -33,6 +35,8 @@ def main() -> None:
 
 def _close_quietly() -> None:
     """Write what is left of the output, unless nobody reads it any more, as after ``firebrick … | head``."""
+    if sys.stdout is None:  # a program without a console
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:
