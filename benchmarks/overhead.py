@@ -66,7 +66,7 @@ def general_path() -> Result:
 
 
 OVERHEAD: dict[str, Callable[[], Result]] = {
-    "overhead/import": lambda: import_times(["firebrick", "numpy"]),
+    "overhead/import": lambda: import_times(["firebrick", "firebrick.namespace", "numpy"]),
     "overhead/add 10": lambda: eager_add(10, 20_000),
     "overhead/add 1000000": lambda: eager_add(1_000_000, 50),
     "overhead/general path": general_path,

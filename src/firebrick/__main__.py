@@ -1,6 +1,47 @@
-"""``python -m firebrick``: the command ``firebrick``."""
+"""The command ``firebrick``, also as ``python -m firebrick``: it ends quietly when it is stopped, from its first import on."""
 
-from firebrick.cli.main import main
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+STOPPED = 130
+"""Exit code after Ctrl-C."""
+
+
+def _stop(*_: Any) -> None:
+    """End at once: a library that is being imported may take KeyboardInterrupt for its own failure."""
+    os.write(2, b"stopped\n")
+    os._exit(STOPPED)
+
+
+def main() -> None:
+    """Import the sub-commands, which takes most of a second, and run one."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # as of a program that a shell script started in the background
+        signal.signal(signal.SIGINT, _stop)
+    from firebrick.cli.main import main as command
+
+    signal.signal(signal.SIGINT, before)
+    try:
+        command(prog_name="firebrick")
+    except KeyboardInterrupt:
+        _stop()
+    finally:
+        _close_quietly()
+
+
+def _close_quietly() -> None:
+    """Write what is left of the output, unless nobody reads it any more, as after ``firebrick … | head``."""
+    if sys.stdout is None:  # a program without a console
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 if __name__ == "__main__":
-    main(prog_name="firebrick")
+    main()

@@ -21,7 +21,7 @@ def epoch(of: DataLoader) -> list[tuple[bytes, list[int]]]:
 
 
 def test_every_crop_and_flip_equals_one_written_out_image_by_image() -> None:
-    words = augmentation_words(4, 0, 10, 3)
+    words = augmentation_words(4, 0, np.arange(10), 3)
     (flipped, labels) = CHANGES[0](words[:, :1], IMAGES, np.arange(10))
     (moved,) = CHANGES[1](words[:, 1:], flipped)
     assert labels.tolist() == list(range(10))
@@ -36,7 +36,7 @@ def test_every_crop_and_flip_equals_one_written_out_image_by_image() -> None:
 
 def test_images_with_channels_keep_them() -> None:
     colour = np.stack([IMAGES, 255 - IMAGES], -1)
-    words = augmentation_words(0, 0, 10, 2)
+    words = augmentation_words(0, 0, np.arange(10), 2)
     (moved,) = RandomCrop(1)(words, colour)
     (grey,) = RandomCrop(1)(words, IMAGES)
     assert moved.shape == colour.shape
@@ -78,7 +78,7 @@ def test_the_first_batch_is_the_one_that_iteration_gives() -> None:
 
 
 def test_a_probability_of_0_or_1_is_never_and_always() -> None:
-    words = augmentation_words(0, 0, 10, 1)
+    words = augmentation_words(0, 0, np.arange(10), 1)
     assert RandomHorizontalFlip(0.0)(words, IMAGES)[0].tolist() == IMAGES.tolist()
     assert RandomHorizontalFlip(1.0)(words, IMAGES)[0].tolist() == IMAGES[:, :, ::-1].tolist()
 
@@ -92,12 +92,12 @@ def test_bad_settings_and_arrays_are_refused() -> None:
             RandomCrop(padding)  # type: ignore[arg-type]
     for fill in (300, 0.5):  # which uint8 would turn into 44 and 0
         with pytest.raises(LoaderError, match="a value that uint8 has"):
-            RandomCrop(1, fill)(augmentation_words(0, 0, 10, 2), IMAGES)  # type: ignore[arg-type]
+            RandomCrop(1, fill)(augmentation_words(0, 0, np.arange(10), 2), IMAGES)  # type: ignore[arg-type]
     for augment in (None, "flip", RandomCrop, [lambda images: images]):
         with pytest.raises(LoaderError, match="augment is a change of batches"):
             loader(augment=augment)
     for change in CHANGES:
         for shape in ((3, 2), (3, 2, 2, 1, 1)):
             with pytest.raises(LoaderError, match=f"{type(change).__name__} takes images"):
-                change(augmentation_words(0, 0, 3, 2), np.zeros(shape))
-    assert RandomCrop(1, 0.5)(augmentation_words(0, 0, 10, 2), IMAGES / 2)[0].dtype == np.float64  # type: ignore[arg-type]
+                change(augmentation_words(0, 0, np.arange(3), 2), np.zeros(shape))
+    assert RandomCrop(1, 0.5)(augmentation_words(0, 0, np.arange(10), 2), IMAGES / 2)[0].dtype == np.float64  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def test_all_that_is_drawn_is_pinned_so_that_runs_can_be_repeated_years_later() 
     lengths = [5, 1, 4, 1, 3, 9, 2, 6, 8, 7, 2]
     assert BucketSampler(lengths, 2, pool=2)(seed, epoch).tolist() == [6, 7, 9, 5, 3, 0, 2, 8, 1, 4, 10]
     words = [[1124003529, 2163649529, 907568074], [3701165935, 616702232, 2591845528]]
-    assert augmentation_words(seed, epoch, 2, 3, first=1).tolist() == words
+    assert augmentation_words(seed, epoch, np.array([1, 2]), 3).tolist() == words
     assert holdout(ArrayDataset(np.arange(9)), 0.4, seed=seed)[1].indices.tolist() == [2, 4, 5, 6]
     none = np.empty((2, 0), np.uint32)
     with reading(Job(0, np.arange(2), np.array([4, 2]), none, seed, epoch, 0)) as info:
@@ -90,7 +90,7 @@ def test_all_that_is_drawn_is_pinned_so_that_runs_can_be_repeated_years_later() 
 
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
 def test_no_uniform_number_draws_a_sample_without_weight(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samplers, "keys", lambda seed, epoch, first, count, purpose: np.full(count, word, np.uint64))
+    monkeypatch.setattr(samplers, "keys_at", lambda seed, epoch, positions, purpose: np.full(len(positions), word, np.uint64))
     assert WeightedSampler([0.0, 1.0, 3.0, 0.0], 1)(0, 0).tolist() == [1 if word == 0 else 2]
 
 

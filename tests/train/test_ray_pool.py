@@ -213,6 +213,18 @@ def test_a_pool_leaves_the_cluster_only_if_it_joined_it(monkeypatch: pytest.Monk
         pool_of(absent, monkeypatch)
 
 
+def test_a_node_of_ray_that_does_not_start_in_time_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Ray(joined=False)
+
+    def init(address: str | None) -> None:
+        raise Exception("The current node timed out during startup. This could happen …")  # as Ray does
+
+    monkeypatch.setattr(slow, "init", init)
+    with pytest.raises(TrainingError, match="timed out during startup") as caught:
+        pool_of(slow, monkeypatch)
+    assert "RAY_raylet_start_wait_time_s" in caught.value.remedy
+
+
 def test_a_function_that_ray_cannot_send_names_the_variable_that_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
     paths, stream = ["data"], open(os.devnull)  # noqa: SIM115 - a closure holds it
 

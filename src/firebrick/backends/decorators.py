@@ -1,15 +1,18 @@
 """``Verify`` and ``Profile``: decorators around an engine's ``execute`` and ``compile``, switched on for a ``with`` block.
 
 ``verify()`` compares every op that runs with its reference and reports the first that differs. ``profile()`` counts calls and
-time by op. While one is on, its engine offers no fast kernels, and its compiled programs are checked or timed node by node, so
-nothing runs unseen.
+time by op, and records a timeline. While one is on, its engine offers no fast kernels, and its compiled programs are checked or
+timed step by step, so nothing runs unseen.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -19,11 +22,15 @@ from firebrick.backends import registry
 from firebrick.backends.contract import Backend
 from firebrick.compiler import Begin, Executable, Step, build
 from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.spec.kinds import spec_of
+from firebrick.compiler.spec.text import printed
+from firebrick.core import timeline
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
+from firebrick.core.timeline import Event, Timeline, thread_name
 from firebrick.ir import Graph, Node, interpret
 from firebrick.ops.accuracy import check_results, deviation, run_reference, widen
 
@@ -36,23 +43,13 @@ class Decorator(Backend):
         self.inner = inner
         self.engine, self.platforms, self.seeds = inner.engine, inner.platforms, inner.seeds
 
+    _own = frozenset({
+        "_own", "around", "check", "checked", "compile", "count", "engine", "execute", "fast_kernel", "inner", "name",
+        "platforms", "report", "seeds",
+    })  # fmt: skip
+
     def __getattribute__(self, name: str) -> Any:
-        own = (
-            "inner",
-            "execute",
-            "compile",
-            "fast_kernel",
-            "name",
-            "around",
-            "engine",
-            "platforms",
-            "seeds",
-            "report",
-            "checked",
-            "check",
-            "count",
-        )
-        if name in own or name.startswith("__"):
+        if name.startswith("__") or name in type(self)._own:
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "inner"), name)
 
@@ -244,72 +241,166 @@ class Row:
 
 @dataclass
 class Report:
-    """The operations that ran inside ``profile()``, by engine and op."""
+    """What ran inside ``profile()``, by engine and op, and when.
+
+    Attributes:
+        rows: By (engine, op): calls, time, bytes and floating-point operations.
+        timeline: Every call, by device and thread.
+    """
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=Timeline)
+
+    def save_timeline(self, path: str | os.PathLike[str]) -> Path:
+        """Write the timeline as JSON that ``chrome://tracing`` and https://ui.perfetto.dev open.
+
+        Args:
+            path: The file; it is replaced if there is one.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        return self.timeline.save(path)
 
     def __str__(self) -> str:
         order = sorted(self.rows.items(), key=lambda kv: -kv[1].time_ns)
-        lines = [f"{'op':<18} {'engine':<8} {'calls':>7} {'ms':>10} {'GB/s':>7} {'GFLOP/s':>8}"]
+        width = max([18, *(len(_cut(op)) for _, op in self.rows)])
+        lines = [f"{'op':<{width}} {'engine':<8} {'calls':>7} {'ms':>10} {'GB/s':>7} {'GFLOP/s':>8}"]
         for (engine, op), r in order:
             seconds = max(r.time_ns, 1) / 1e9
             lines.append(
-                f"{op:<18} {engine:<8} {r.calls:>7} {r.time_ns / 1e6:>10.3f} {r.bytes / seconds / 1e9:>7.2f} "
+                f"{_cut(op):<{width}} {engine:<8} {r.calls:>7} {r.time_ns / 1e6:>10.3f} {r.bytes / seconds / 1e9:>7.2f} "
                 f"{r.flops / seconds / 1e9:>8.2f}"
             )
         return "\n".join(lines)
 
 
-class Profile(Decorator):
-    """Counts calls and time of every op, waiting for each."""
+_SHOWN = 60
 
-    def __init__(self, inner: Backend, report: Report) -> None:
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…"
+
+
+class Profile(Decorator):
+    """Counts calls and time of every op, or of every kernel of a program, waiting for each.
+
+    Args:
+        inner: The engine.
+        report: Where they are counted.
+        kernels: Whether programs run their own kernels, else the operations that they were made of.
+    """
+
+    _own = Decorator._own | {"_device", "from_host", "kernels", "read", "sync", "to_host"}
+
+    def __init__(self, inner: Backend, report: Report, kernels: bool = False) -> None:
         super().__init__(inner)
-        self.report = report
+        self.report, self.kernels = report, kernels
+
+    def _device(self) -> str:
+        """The device whose work this thread asks for, if it is one of this engine's; else the engine."""
+        found = timeline.here.device
+        return found if found.split(":")[0] == self.engine else self.engine
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         start = perf_counter_ns()
         result = self.inner.execute(op, inputs, params, out)
-        self.count(op, inputs, params, result if type(result) is tuple else (result,), start)
+        self.count(op, inputs, params, result if type(result) is tuple else (result,), start, op.name)
         return result
 
-    def count(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], start: int) -> None:
-        """Add one call of an op, begun at ``start``, to the report."""
+    def count(
+        self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], start: int, name: str,
+        device: str = "", **details: Any,
+    ) -> None:  # fmt: skip
+        """Add one call, begun at ``start``, to the report."""
         outs = [self.inner.describe(r) for r in results]
-        spent = perf_counter_ns() - start
+        end = perf_counter_ns()
         cost = op.cost([self.inner.describe(x) for x in inputs], outs, params)
-        row = self.report.rows.setdefault((self.engine, op.name), Row())
+        row = self.report.rows.setdefault((self.engine, name), Row())
         row.calls += 1
-        row.time_ns += spent
+        row.time_ns += end - start
         row.bytes += cost.bytes
         row.flops += cost.flops
+        facts = {"results": ", ".join(map(str, outs)), "bytes": cost.bytes, "flops": cost.flops, **details}
+        category = "kernel" if "spec" in details else "op"
+        event = Event(name, category, device or self._device(), thread_name(), start, end, facts)
+        self.report.timeline.add(event)
 
     def compile(
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
     ) -> Executable:
-        return _Profiled(build(self, graph, device or self.first_device()), self)
+        home = device or self.first_device()
+        with timeline.span(f"compile {len(graph.nodes)} nodes", "compile"):
+            program = self.inner.compile(graph, home).whole if self.kernels else build(self, graph, home)
+        return _Profiled(program, self, home.name)
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
+        with timeline.span("from host", "transfer", device.name, bytes=array.nbytes):
+            return self.inner.from_host(array, device)
+
+    def to_host(self, native: Any) -> np.ndarray[Any, Any]:
+        with timeline.span("to host", "transfer", self._device(), bytes=self.inner.describe(native).nbytes):
+            return self.inner.to_host(native)
+
+    def read(self, natives: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        size = sum(self.inner.describe(n).nbytes for n in natives)
+        with timeline.span(f"read {len(natives)} arrays", "transfer", self._device(), bytes=size):
+            return self.inner.read(natives)
+
+    def sync(self, device: Device) -> None:
+        with timeline.span("sync", "wait", device.name):
+            self.inner.sync(device)
 
 
 class _Profiled(Executable):
-    """A program run node by node with a clock; it writes no input."""
+    """A program run step by step with a clock; it writes no input."""
 
-    def __init__(self, program: Executable, profile: Profile) -> None:
+    def __init__(self, program: Executable, profile: Profile, device: str) -> None:
         self.__dict__.update(program.__dict__)
-        self._profile = profile
+        self._program, self._profile, self._device = program, profile, device
+        self._described: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
-        return self.stepwise(natives, self._step)
+        timeline.here.device = self._device  # also of what this thread reads next
+        with timeline.span(f"program of {len(self.graph.nodes)} nodes", "program", self._device):
+            return self._program.stepwise(natives, self._step)
 
     def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        n = step.node
+        name, details = self._of(n)
         start = perf_counter_ns()
         results = step.run(*operands)
-        if step.node.op.control is None:  # the ops of a body are counted themselves
-            self._profile.count(step.node.op, operands, step.node.params, results, start)
+        if n.op.control is None:  # the ops of a body are counted themselves
+            self._profile.count(n.op, operands, n.params, results, start, name, self._device, **details)
+        else:
+            timeline.record(name, "kernel" if "spec" in details else "op", self._device, start, **details)
         return results
+
+    def _of(self, n: Node) -> tuple[str, dict[str, Any]]:
+        """A node's name and the facts about it."""
+        found = self._described.get(n.first)
+        if found is None:
+            details: dict[str, Any] = {"line": n.line} if n.line and n.op is not FUSED else {}
+            name = n.op.name
+            if n.op is FUSED:
+                body: Graph = n.params["body"]
+                counts = Counter(m.op.name for m in body.nodes if m.op.name != "constant")
+                name = ", ".join(f"{op} × {c}" if c > 1 else op for op, c in counts.items()) or "constants"
+                lines = [m.line for m in body.nodes if m.line]
+                details = {"spec": printed(spec_of(body)), "lines": "; ".join(dict.fromkeys(lines))}
+            elif self._profile.kernels and n.op.name != "constant":
+                details = {"spec": f"{n.op.name}({', '.join(f'{k}={v!r:.80}' for k, v in n.params.items())})", **details}
+            found = self._described[n.first] = name, details
+        return found
 
 
 @contextmanager
 def _installed(wrap: Callable[[Backend], Decorator], engines: tuple[str, ...]) -> Iterator[None]:
+    if not engines:
+        registry.find_device(None)  # at the beginning of a program no engine is in use yet
     chosen = engines or tuple(registry._backends)
     before = {e: registry.backend(e) for e in chosen}
     try:
@@ -331,7 +422,7 @@ def verify(*engines: str) -> Iterator[None]:
     """Compare every op with its reference inside this block, on all engines in use or those named.
 
     Args:
-        engines: Names of engines, such as "cpu"; by default those in use when the block begins.
+        engines: Names of engines, such as "cpu"; by default that of the default device, and those in use when the block begins.
 
     Raises:
         VerificationError: From the op that differs, with both values and how far apart they are.
@@ -347,14 +438,20 @@ def verify(*engines: str) -> Iterator[None]:
 
 
 @contextmanager
-def profile(*engines: str) -> Iterator[Report]:
+def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
     """Count calls and time of every op inside this block, on all engines in use or those named.
 
+    The report has a timeline too: operations, kernels, transfers, waits, batches of loaders and steps of a ``Learner``, by
+    device and thread. Each operation is waited for, and programs run step by step, so the whole takes longer than without.
+
     Args:
-        engines: Names of engines, such as "cpu"; by default those in use when the block begins.
+        engines: Names of engines, such as "cpu"; by default that of the default device, and those in use when the block begins.
+        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline; else the
+            operations that they were compiled from run one by one.
 
     Yields:
         The report: ``rows`` by (engine, op), each with ``calls``, ``time_ns``, ``bytes`` and ``flops``; printed, it is a table.
+        ``save_timeline(path)`` writes the timeline for ``chrome://tracing`` and https://ui.perfetto.dev.
 
     Raises:
         DeviceError: There is no such engine.
@@ -365,7 +462,13 @@ def profile(*engines: str) -> Iterator[Report]:
         ...     y = fb.exp(fb.ones(3))
         >>> report.rows["cpu", "exp"].calls
         1
+        >>> [event.name for event in report.timeline.events if event.category == "op"]
+        ['exp']
     """
     report = Report()
-    with _installed(lambda inner: Profile(inner, report), engines):
-        yield report
+    with _installed(lambda inner: Profile(inner, report, kernels), engines):
+        timeline.active.append(report.timeline)
+        try:
+            yield report
+        finally:
+            timeline.active.remove(report.timeline)

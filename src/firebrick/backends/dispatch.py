@@ -16,6 +16,7 @@ from firebrick.backends.contract import Backend, check_storable
 from firebrick.backends.fallback import on_host
 from firebrick.backends.handles import check_present, wrap
 from firebrick.backends.memory import out_of_memory
+from firebrick.core import timeline
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
@@ -60,6 +61,8 @@ def execute(
     dtypes = tuple(t.dtype for t in inputs)
     if engine.supports(op, dtypes):
         natives = tuple(t.storage.data for t in inputs)
+        if timeline.active:
+            timeline.here.device = device.name
         try:
             result = engine.execute(op, natives, params, _hint(out, inputs))
         except MemoryError as e:
@@ -118,7 +121,8 @@ def _on_host(
     op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
 ) -> tuple[Tensor, ...]:
     check_present(inputs)
-    natives = on_host(op, tuple(t.storage.data for t in inputs), params, avals, device)
+    with timeline.span(op.name, "fallback", device.name):
+        natives = on_host(op, tuple(t.storage.data for t in inputs), params, avals, device)
     return tuple(wrap(native, aval, device) for native, aval in zip(natives, avals, strict=True))
 
 
@@ -144,6 +148,8 @@ def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     while isinstance(data, Absent):
         check_present((x,))
         data = x.storage.data
+    if timeline.active:
+        timeline.here.device = x.device.name
     host: np.ndarray[Any, Any] = x.device.backend.to_host(data)
     if host.flags.writeable or host.base is not None:
         x.storage.export()
@@ -172,6 +178,8 @@ def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
         groups.setdefault(t.device, []).append(i)
     check_present(tensors)
     for device, indices in groups.items():
+        if timeline.active:
+            timeline.here.device = device.name
         hosts = device.backend.read([tensors[i].storage.data for i in indices])
         for i, host in zip(indices, hosts, strict=True):
             tensors[i].storage.export()

@@ -12,6 +12,7 @@ import numpy as np
 
 from firebrick.backends.contract import check_storable
 from firebrick.backends.handles import wrap
+from firebrick.core import timeline
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 
@@ -37,6 +38,11 @@ def move(x: Tensor, device: Device) -> Tensor:
         DTypeError: The device cannot store the dtype.
     """
     check_storable(x.dtype, device)
+    with timeline.span(f"{x.device} to {device}", "transfer", device.name, bytes=x.aval.nbytes):
+        return _moved(x, device)
+
+
+def _moved(x: Tensor, device: Device) -> Tensor:
     source = x.device.backend
     if source.host_memory(x.device) and device.backend.host_memory(device):
         native = x.storage.data

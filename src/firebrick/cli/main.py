@@ -1,6 +1,7 @@
 """The command ``firebrick`` and its sub-commands, one module each.
 
-Exit codes: 0, all went well; 1, an error that the message explains; 2, a wrong option or argument; 130, stopped by Ctrl-C.
+Exit codes: 0, all went well; 1, an error that the message explains, or, without a message, nobody reads the output any more
+(``firebrick … | head``); 2, a wrong option or argument; 130, stopped by Ctrl-C.
 """
 
 from __future__ import annotations

@@ -61,6 +61,8 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
             warnings.showwarning = _say_warning
             try:
                 return command(*args, **kwargs)
+            except BrokenPipeError:
+                raise  # nobody reads the output any more: click ends the command without a word
             except (FirebrickError, DataError, OSError, MemoryError) as e:
                 if debug:
                     traceback.print_exc()

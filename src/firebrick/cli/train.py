@@ -18,6 +18,7 @@ from firebrick import models, optim, random
 from firebrick.cli.classification import AUGMENTATIONS
 from firebrick.cli.dashboard import Dashboard, dashboard_for
 from firebrick.cli.placing import DISTRIBUTED, PLACES, STRATEGIES, chosen, say, strategy_of
+from firebrick.cli.profiling import STEPS, FirstSteps
 from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, newest, run_config, task_name, task_of
 from firebrick.core.errors import ConfigError
@@ -165,6 +166,12 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
 @click.option("--events", is_flag=True, help="Write event files for TensorBoard into the run directory.")
 @click.option("--record-every", type=click.IntRange(1), metavar="N", help="Write the loss of every N-th step to steps.jsonl.")
+@click.option(
+    "--profile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"Write a timeline of the first {STEPS} steps, as JSON for Perfetto and Chrome.",
+)
 @click.option("--dashboard", is_flag=True, help="Show progress, curves and devices on the whole terminal.")
 @click.option("--checkpoint-steps", type=click.IntRange(1), help="Also write a checkpoint every so many steps of an epoch.")
 @click.option("--keep", type=click.IntRange(1), default=2, show_default=True, help="Checkpoints that stay, besides the best.")
@@ -179,7 +186,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 def train(
     ctx: click.Context, dataset: str, model_name: str | None, assignments: dict[str, Any], device: str | None,
     strategy: str | None, devices: str | None, shares: str | None, accumulate: int, workers: int,
-    precision: str, events: bool, record_every: int | None, dashboard: bool,
+    precision: str, events: bool, record_every: int | None, profile: Path | None, dashboard: bool,
     epochs: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
     weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, seed: int,
     data_dir: Path | None, out: Path | None, checkpoint_steps: int | None, keep: int, no_jit: bool,
@@ -198,6 +205,8 @@ def train(
     --resume goes on with the newest of them, or with the run in --out, with its settings. --epochs may then be raised, and
     where it runs, --workers, and what is written and kept may be changed.
     """
+    if profile is not None and not profile.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {profile.parent}", ctx=ctx, param_hint="--profile")
     placing = chosen(ctx, strategy, device, devices, shares)  # an unknown device is said before anything is read
     defaults, task = _DEFAULTS[dataset], task_name(dataset)
     given = {p.name for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE}
@@ -252,7 +261,8 @@ def train(
             say(f"{out or usual} holds something already: this run goes to {run}")
     board = dashboard_for(f"{config['dataset']}, {config['model']}") if dashboard else None
     planned = before.get("epochs", settings["epochs"])  # those that the run's schedule was made for
-    learner, (training, validation, testing) = _prepare(config, run, board, planned, jit=not no_jit)
+    profiler = None if profile is None else FirstSteps(profile)
+    learner, (training, validation, testing) = _prepare(config, run, board, planned, profiler, jit=not no_jit)
     if resume:
         learner.resume()
         say(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
@@ -269,6 +279,9 @@ def train(
         shown = " --dashboard" if dashboard else ""
         say(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume{shown}", err=True)
         ctx.exit(INTERRUPTED)
+    finally:
+        if profiler is not None:
+            profiler.finish()
     if learner.strategy.main:
         _conclude(learner, testing, config, run)
 
@@ -361,7 +374,7 @@ def _replan(learner: Learner, settings: dict[str, Any], batches: int, planned: i
 
 
 def _prepare(
-    config: dict[str, Any], out: Path, board: Dashboard | None, planned: int, *, jit: bool
+    config: dict[str, Any], out: Path, board: Dashboard | None, planned: int, profiler: FirstSteps | None, *, jit: bool
 ) -> tuple[Learner, tuple[DataLoader, ...]]:
     """The learner of a config, with a schedule of ``planned`` epochs, and the loaders that train, validate and test."""
     strategy, task, folder = strategy_of(config), task_of(config), config["data_dir"]
@@ -390,6 +403,7 @@ def _prepare(
         config=config,
         class_names=task.names_of(config),
         jit=jit,
+        callbacks=() if profiler is None else (profiler,),
     )
     count = sum(p.size for _, p in model.named_parameters())
     places = ", ".join(d.name for d in strategy.devices)

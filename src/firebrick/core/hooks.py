@@ -1,12 +1,14 @@
 """The one inversion of the floors: what ``core`` calls and higher floors provide.
 
 ``backends`` installs the device lookup, execution and host copies; ``autodiff`` installs recording; ``functions``
-installs what operators and methods of ``Tensor`` call. Installing happens once, when the package is imported.
+installs what operators and methods of ``Tensor`` call. Installing happens once, when those floors are imported: with the names
+of the package root, or, where a program imports parts of the package only, when the first hook is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,8 +71,32 @@ if TYPE_CHECKING:
         find_generator: Callable[[Any], Callable[[], Any] | None]
 
 
-def _absent(*_: Any, **__: Any) -> Any:
-    raise RuntimeError("firebrick.core is not usable alone: import firebrick")
+def _install() -> None:
+    """Import the floors that fill the slots."""
+    import_module("firebrick.namespace")
+
+
+def _absent(name: str) -> Callable[..., Any]:
+    """A slot that is not filled yet: its first call fills all slots."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _install()
+        filled = getattr(hooks, name)
+        if filled is call:
+            raise RuntimeError(f"no floor of firebrick installs the hook {name}")
+        return filled(*args, **kwargs)
+
+    return call
+
+
+class _Methods(dict[str, Callable[..., Any]]):
+    """What operators and methods of ``Tensor`` call."""
+
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        _install()
+        if name not in self:
+            raise KeyError(name)
+        return self[name]
 
 
 class Hooks:
@@ -109,24 +135,24 @@ class Hooks:
     unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
 
     def __init__(self) -> None:
-        self.execute: Callable[..., Any] = _absent
-        self.record: Callable[..., Any] = _absent
-        self.grad_enabled: Callable[[], bool] = _absent
-        self.find_device: Callable[[Device | str | None], Device] = _absent
-        self.from_host: Callable[[Array, Device], Tensor] = _absent
-        self.to_host: Callable[[Tensor], Array] = _absent
-        self.methods = cast("Methods", {})  # complete once the package is imported
+        self.execute: Callable[..., Any] = _absent("execute")
+        self.record: Callable[..., Any] = _absent("record")
+        self.grad_enabled: Callable[[], bool] = _absent("grad_enabled")
+        self.find_device: Callable[[Device | str | None], Device] = _absent("find_device")
+        self.from_host: Callable[[Array, Device], Tensor] = _absent("from_host")
+        self.to_host: Callable[[Tensor], Array] = _absent("to_host")
+        self.methods = cast("Methods", _Methods())
         self.tracing = 0
         self.traces = 0
         self.version = 0
-        self.capture: Callable[..., Any] = _absent
-        self.trace: Callable[[], Any] = _absent
+        self.capture: Callable[..., Any] = _absent("capture")
+        self.trace: Callable[[], Any] = _absent("trace")
         self.rebinding = RLock()
-        self.elsewhere: Callable[..., bool] = _absent
+        self.elsewhere: Callable[..., bool] = _absent("elsewhere")
         self.journals: set[Any] = set()
-        self.note: Callable[..., None] = _absent
-        self.note_draw: Callable[..., None] = _absent
-        self.note_dict: Callable[..., None] = _absent
+        self.note: Callable[..., None] = _absent("note")
+        self.note_draw: Callable[..., None] = _absent("note_draw")
+        self.note_dict: Callable[..., None] = _absent("note_dict")
 
 
 hooks = Hooks()

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from firebrick.data.augment import Augmentation
 from firebrick.data.collate import collate as stack
 from firebrick.data.dataset import works_by_rows
 from firebrick.data.errors import SampleError
-from firebrick.data.order import keys
+from firebrick.data.order import keys_at
 from firebrick.data.owning import owned, owned_arrays
 from firebrick.data.stream import IterableDataset
 
@@ -69,11 +70,21 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A batch on the host: its arrays, whether it is a single one, and its number of samples (fewer where a stream ended)."""
+    """A batch on the host.
+
+    Attributes:
+        arrays: Its arrays.
+        single: Whether it is a single one, in no tuple.
+        rows: Its number of samples: fewer than were asked for where a stream ended.
+        took: When its making began and ended, by ``time.perf_counter_ns``, which all processes of a machine share.
+        worker: Who made it; -1 for the consumer itself.
+    """
 
     arrays: list[Array]
     single: bool
     rows: int
+    took: tuple[int, int] = (0, 0)
+    worker: int = -1
 
 
 class WorkerInfo:
@@ -106,10 +117,7 @@ class WorkerInfo:
     def seeds(self) -> Array:
         """A seed for each sample of the batch, uint64 [rows]: functions of the loader's seed, epoch and place alone."""
         if self._seeds is None:
-            places = self._job.places
-            low = int(places.min())
-            drawn = keys(self._job.seed, self._job.epoch, low, int(places.max()) + 1 - low, _SEEDS)
-            self._seeds = drawn[places - low]
+            self._seeds = keys_at(self._job.seed, self._job.epoch, self._job.places, _SEEDS)
         return self._seeds
 
     @property
@@ -133,9 +141,16 @@ _info: ContextVar[WorkerInfo | None] = ContextVar("worker_info", default=None)
 def reading(job: Job, worker: int = 0, workers: int = 0) -> Iterator[WorkerInfo]:
     """A ``with`` block in which a worker reads a batch, as ``worker_info()`` says."""
     info = WorkerInfo(worker, workers, job)
-    token = _info.set(info)
-    try:
+    with info_scope(lambda outer: info):
         yield info
+
+
+@contextmanager
+def info_scope(change: Callable[[WorkerInfo | None], WorkerInfo | None]) -> Iterator[None]:
+    """A ``with`` block in which ``worker_info()`` gives ``change`` of what it gave."""
+    token = _info.set(change(_info.get()))
+    try:
+        yield
     finally:
         _info.reset(token)
 
@@ -216,8 +231,10 @@ class Maker:
         Raises:
             SampleError: A sample cannot be read, or a change fails; the cause is the error of whoever failed.
         """
+        begun = perf_counter_ns()
         with reading(job, self.worker, self.workers) as info:
-            return self._make(job, info)
+            made = self._make(job, info)
+        return replace(made, took=(begun, perf_counter_ns()), worker=self.worker if self.workers else -1)
 
     def _make(self, job: Job, info: WorkerInfo) -> Made:
         do = self.assembly

@@ -13,7 +13,7 @@ import numpy as np
 
 from firebrick.core.settings import number, whole
 from firebrick.data.errors import LoaderError
-from firebrick.ops.bits import philox
+from firebrick.data.order import words_at
 
 Array = np.ndarray[Any, Any]
 _PURPOSE = 0x41554731  # "AUG1": apart from the streams of orders and of fb.random
@@ -53,10 +53,9 @@ class Augmentation(Protocol):
         ...
 
 
-def augmentation_words(seed: int, epoch: int, samples: int, per_sample: int, first: int = 0) -> Array:
-    """Random words of an epoch's places from ``first`` on: uint32 [samples, per_sample], functions of seed and epoch alone."""
-    key = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, epoch & 0xFFFFFFFF, _PURPOSE], np.uint32)
-    return philox(key, first * per_sample, samples * per_sample).reshape(samples, per_sample)
+def augmentation_words(seed: int, epoch: int, positions: Array, per_sample: int) -> Array:
+    """Random words of an epoch's positions, int64 [n]: uint32 [n, per_sample], functions of seed and epoch alone."""
+    return words_at(seed, epoch, positions, per_sample, _PURPOSE)
 
 
 def _check_images(where: str, images: Array) -> None:

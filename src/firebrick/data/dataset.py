@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from firebrick.core.tensor import Tensor
 from firebrick.data.errors import LoaderError
+from firebrick.data.listed import STORED, Computed, digest, drawn, listed
 from firebrick.data.order import permutation
 from firebrick.random.generator import check_seed
 
@@ -109,7 +109,7 @@ class Subset:
 
     Args:
         dataset: Where the samples are.
-        indices: int64 [n], numbers of samples in it.
+        indices: int64 [n], numbers of samples in it. A long ``range`` is kept as it is, in constant memory.
 
     Raises:
         LoaderError: An index lies outside the data set.
@@ -121,21 +121,26 @@ class Subset:
         (array([7, 2]),)
     """
 
-    def __init__(self, dataset: Dataset, indices: Sequence[int] | Array) -> None:
+    def __init__(self, dataset: Dataset, indices: Sequence[int] | Array | Computed) -> None:
         self.dataset = dataset
-        given = np.asarray(indices)
-        if given.size and given.dtype.kind not in "iu":
-            raise LoaderError(
-                "a Subset takes the numbers of its samples, as integers",
-                f"dtype {given.dtype}",
-                "for a mask: np.flatnonzero(mask)",
-            )
-        self.indices = given.astype(np.int64)
-        if self.indices.ndim != 1 or (self.indices.size and not (0 <= self.indices.min() <= self.indices.max() < len(dataset))):
+        given = listed(indices)
+        shape: tuple[int, ...]
+        if isinstance(given, Computed):
+            shape, least, most = (len(given),), given.least, given.most
+        else:
+            if given.size and given.dtype.kind not in "iu":
+                raise LoaderError(
+                    "a Subset takes the numbers of its samples, as integers",
+                    f"dtype {given.dtype}",
+                    "for a mask: np.flatnonzero(mask)",
+                )
+            given = given.astype(np.int64)
+            shape, (least, most) = given.shape, (given.min(), given.max()) if given.size else (0, -1)
+        self.indices: Any = given
+        if len(shape) != 1 or (shape[0] and not (0 <= least <= most < len(dataset))):
             raise LoaderError(
                 f"a Subset takes a list of numbers in [0, {len(dataset)})",
-                f"shape {self.indices.shape}"
-                + (f", {self.indices.min()} to {self.indices.max()}" if self.indices.size else ""),
+                f"shape {shape}" + (f", {least} to {most}" if 0 not in shape else ""),
                 "check the indices",
             )
 
@@ -155,7 +160,7 @@ class Subset:
     def fingerprint(self) -> Callable[[], str]:
         """``fingerprint()``: a text that names the samples of the data set, where it has one, and which of them are here."""
         own: Callable[[], str] = self.dataset.fingerprint  # type: ignore[attr-defined]
-        return lambda: f"{own()} {sha256(self.indices.astype('<i8').tobytes()).hexdigest()}"
+        return lambda: f"{own()} {digest(self.indices)}"
 
     @property
     def by_rows(self) -> bool:
@@ -172,7 +177,8 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
         seed: Decides which; the same ones for the same seed and number of samples, everywhere.
 
     Returns:
-        (kept, held out), each in the data set's order.
+        (kept, held out), each in the data set's order. Of a data set of more than 1,048,576 samples, each is in the order in
+        which its samples were drawn, which is computed and takes no memory.
 
     Raises:
         LoaderError: The fraction is not between 0 and 1, or there are fewer than two samples.
@@ -191,9 +197,9 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
             f"fraction {fraction}, {len(dataset)} samples",
             "use the whole data set without holdout",
         )
-    order = permutation(check_seed(seed), 0xFFFFFFFF, len(dataset))  # an epoch that no training reaches
     count = min(max(round(fraction * len(dataset)), 1), len(dataset) - 1)
-    return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
+    held, kept = _parts(dataset, [count, len(dataset) - count], seed)
+    return kept, held
 
 
 def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int = 0) -> list[Subset]:
@@ -206,7 +212,8 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int 
         seed: Decides which; the same ones for the same seed and number of samples, everywhere.
 
     Returns:
-        A part for each length, each in the data set's order.
+        A part for each length, each in the data set's order. Of a data set of more than 1,048,576 samples, each is in the order
+        in which its samples were drawn, which is computed and takes no memory.
 
     Raises:
         LoaderError: The lengths do not add up, or one is negative.
@@ -233,9 +240,20 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int 
             f"{given!r:.80}",
             "pass e.g. [0.8, 0.2]",
         )
-    order = permutation(check_seed(seed), 0xFFFFFFFF, count)  # an epoch that no training reaches
-    ends = np.cumsum([0, *parts])
-    return [Subset(dataset, np.sort(order[a:b])) for a, b in itertools.pairwise(ends)]
+    return _parts(dataset, parts, seed)
+
+
+_SPLIT = 0xFFFFFFFF  # an epoch that no training reaches
+
+
+def _parts(dataset: Dataset, lengths: list[int], seed: int) -> list[Subset]:
+    """Part all samples at random."""
+    count, seed = len(dataset), check_seed(seed)
+    ends = list(itertools.pairwise(itertools.accumulate(lengths, initial=0)))
+    if count > STORED:  # to sort a part would need all of it
+        return [Subset(dataset, drawn(seed, _SPLIT, count, a, b)) for a, b in ends]
+    order = permutation(seed, _SPLIT, count)
+    return [Subset(dataset, np.sort(order[a:b])) for a, b in ends]
 
 
 def works_by_rows(what: Any, method: str) -> bool:

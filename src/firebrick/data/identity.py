@@ -1,8 +1,9 @@
 """Which samples a loader gives, and in which order, as plain values: what a cursor says of both, and how two cursors differ.
 
-The order of an epoch is known by a digest of its sample numbers, so it does not matter how it came about. A data set is known
-by its length and by a few raw samples: their dtypes, shapes and a digest. Nothing is drawn from any random generator by
-that, and a data set whose samples cannot be compared says why not.
+The order of an epoch is known by a digest of its sample numbers, so it does not matter how it came about. Of an order of
+more than 65,536 numbers that are computed by position, some are digested, and ``settings`` holds what else tells its sampler
+from others. A data set is known by its length and by a few raw samples: their dtypes, shapes and a digest. Nothing is drawn
+from any random generator by that, and a data set whose samples cannot be compared says why not.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from firebrick import random
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import shown
 from firebrick.data.assembly import Job, reading
+from firebrick.data.buffered import BufferShuffle
 from firebrick.data.errors import LoaderError, UncheckedCursorWarning
+from firebrick.data.order import BLOCK
 from firebrick.data.stream import IterableDataset
 
 Array = np.ndarray[Any, Any]
@@ -178,11 +181,30 @@ class Fingerprint:
 # an order
 
 STREAM = "a stream"
+COMPARED = 4096  # numbers of a long order that are compared
 
 
-def digest_of(numbers: Array) -> str:
-    """The digest of the sample numbers of an epoch, int64 [samples]."""
-    return _short(hashlib.sha256(np.ascontiguousarray(numbers, "<i8").tobytes()))
+def order_of_stream(dataset: IterableDataset) -> str:
+    """The kind of a stream's order."""
+    return STREAM + (dataset.order if isinstance(dataset, BufferShuffle) else "")
+
+
+def digest_of(count: int, order: Callable[[Array], Array], *, whole: bool) -> Facts:
+    """A digest of the sample numbers of an epoch.
+
+    Args:
+        count: How many there are.
+        order: Gives them at any positions.
+        whole: Whether all are digested, else ``COMPARED`` of them, from the first to the last at like distances.
+    """
+    if not whole:
+        at = np.unique(np.array([i * (count - 1) // (COMPARED - 1) for i in range(COMPARED)], np.int64))
+        return {"digest": _short(hashlib.sha256(np.ascontiguousarray(order(at), "<i8").tobytes())), "compared": len(at)}
+    digest = hashlib.sha256()
+    for begin in range(0, count, BLOCK):
+        numbers = order(np.arange(begin, min(begin + BLOCK, count)))
+        digest.update(np.ascontiguousarray(numbers, "<i8").tobytes())
+    return {"digest": _short(digest)}
 
 
 # two cursors
@@ -193,10 +215,10 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], one: str = "saved", 
     have. What only one of them says is no difference."""
     wrong = [f"{k} {shown(a.get(k))} {one}, {shown(b.get(k))} {other}" for k in ("samples", "seed") if a.get(k) != b.get(k)]
     ours, theirs = a.get("order"), b.get("order")
-    if ours and theirs and not wrong and (ours["digest"] != theirs["digest"] or STREAM in {ours["kind"], theirs["kind"]}):
+    if ours and theirs and not wrong and _unlike(ours, theirs):
         if ours["kind"] != theirs["kind"]:
             wrong.append(f"order: {shown(ours['kind'])} {one}, {shown(theirs['kind'])} {other}")
-        elif ours["kind"] != STREAM:
+        else:
             wrong.append(f"order: {shown(ours['kind'])}, with one order of epoch {a['epoch']} {one}, another {other}")
     data, others = a.get("data") or {}, b.get("data") or {}
     for key, what in (("length", "samples of the data set"), ("sample", "a sample")):
@@ -206,6 +228,15 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], one: str = "saved", 
         kinds = f"those of the {shown(data['type'])} {one} and of the {shown(others['type'])} {other}"
         wrong.append(f"values of the samples: {kinds} are unlike")
     return wrong
+
+
+def _unlike(a: Facts, b: Facts) -> bool:
+    """Whether two orders differ."""
+    if any(facts["kind"].startswith(STREAM) for facts in (a, b)):
+        return bool(a["kind"] != b["kind"])
+    if "settings" in a and "settings" in b and a["settings"] != b["settings"]:
+        return True
+    return bool(a["digest"] != b["digest"])
 
 
 def unchecked(saved: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """``DataLoader``: batches of a data set, in a seeded order, always on the loader's device.
 
-A loader is a list of *positions* of the shuffled epoch, a batch size and a device. ``slice`` and ``split`` choose among the
+A loader is a choice of *positions* of the shuffled epoch, a batch size and a device. ``slice`` and ``split`` choose among the
 positions, ``to`` and ``sharded`` change the devices, and each returns a new loader; so they compose in any order, the last
-device wins, with one shard as with many, and no loader changes another's order.
+device wins, with one shard as with many, and no loader changes another's order. Positions and their samples are computed for
+some batches at a time, so an epoch starts at once and takes no memory, however long it is.
 
 Position p of epoch e shows sample f(seed, e, p) (see ``samplers``), whatever the device, the slice, the number of shards or of
 workers. Here is what is asked for and in which order; ``assembly`` makes batches, ``workers`` make them ahead, ``placing``
@@ -16,22 +17,27 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import count
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
 from firebrick.backends.registry import find_device
+from firebrick.core import timeline
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError, FirebrickError
+from firebrick.core.timeline import HOST
 from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset
 from firebrick.data.errors import LoaderError, UnknownLengthError, all_dropped
-from firebrick.data.identity import STREAM, Facts, Fingerprint, check_cursor, check_form, digest_of
+from firebrick.data.identity import Facts, Fingerprint, check_cursor, check_form, digest_of, order_of_stream
+from firebrick.data.order import BLOCK, SORTED
 from firebrick.data.placing import Divide, Placing, places_of
-from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order
+from firebrick.data.positions import Positions, Shard, Slice
+from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order, computes_positions
 from firebrick.data.stream import IterableDataset
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
 
@@ -63,7 +69,8 @@ class DataLoader(Generic[Batch]):
             for whole batches, unless ``sample_transform`` or ``collate`` wants samples.
         batch_size: Number of samples in a batch, at least 1.
         shuffle: Whether to visit the samples in the seeded order of the epoch, else as stored.
-        sampler: Another order: called as ``sampler(seed, epoch)``, returns the numbers of the epoch's samples.
+        sampler: Another order: called as ``sampler(seed, epoch)``, returns the numbers of the epoch's samples; ``Sampler`` says
+            how one computes them by position.
         seed: Seed of the order.
         drop_last: Whether to leave out a smaller last batch.
         device: Device of the batches; the present default device if None.
@@ -168,12 +175,12 @@ class DataLoader(Generic[Batch]):
                 "leave prefetch out, or choose workers",
             )
         self._pool: Pool | None = None  # kept from one epoch to the next
-        self._positions: Array | None = None  # of the shuffled epoch; None for all
+        self._positions: Positions | None = None  # of the shuffled epoch; None for all
         self._deal = 1, 0  # between how many the batches are dealt, and which of them this is
         self._epoch = 0
         self._position = 0  # samples handed out by the running or last iteration
         self._start = 0  # where the next iteration begins
-        self._digest = -1, ""  # an epoch, and the digest of its order
+        self._digest: tuple[int, bool, Facts] = -1, True, {}  # an epoch, and what is known of its order
         self._data = Fingerprint()  # shared with the loaders made of this one
 
     def _arranged(self) -> tuple[int | None, Sampler | None]:
@@ -190,7 +197,7 @@ class DataLoader(Generic[Batch]):
             raise LoaderError(
                 "a stream has one order, its own",
                 f'loader "{self.name}" of a stream with shuffle or a sampler',
-                "shuffle within the stream, by its epoch",
+                "shuffle within a buffer: dataset.shuffled(buffer_size=1000)",
             )
         if self.shuffle and self.sampler is not None:
             raise LoaderError("an order comes from shuffle or a sampler", "both", "leave out shuffle=True")
@@ -203,7 +210,34 @@ class DataLoader(Generic[Batch]):
             return n, None
         if self.sampler is None:
             return n, RandomSampler(n) if self.shuffle else SequentialSampler(n)
-        return len(checked_order(f'the sampler of loader "{self.name}"', self.sampler(self.seed, 0), end=n)), self.sampler
+        who = f'the sampler of loader "{self.name}"'
+        if not computes_positions(self.sampler):
+            return len(checked_order(who, self.sampler(self.seed, 0), end=n)), self.sampler
+        sampler: Any = self.sampler
+        count = _integer(f"samples of {who}", sampler.samples)
+        if count < 1 or getattr(sampler, "limit", 0) > n:
+            raise LoaderError(
+                f"{who}: numbers of samples are whole numbers in [0, {n}), at least one: int64 [n]",
+                f"{count} numbers from 0 to {getattr(sampler, 'limit', 0) - 1}" if count > 0 else f"{count} numbers",
+                "check them",
+            )
+        self._numbers(sampler, 0, np.arange(min(count, 1024)))
+        return count, sampler
+
+    def _numbers(self, sampler: Any, epoch: int, positions: Array) -> Array:
+        """What a sampler that computes positions gives for some."""
+        found = sampler.at(self.seed, epoch, positions)
+        if self.sampler is None:  # it is one of ours
+            ours: Array = found
+            return ours
+        checked = checked_order(f'the sampler of loader "{self.name}"', found, end=len(self.dataset))  # type: ignore[arg-type]
+        if len(checked) != len(positions):
+            raise LoaderError(
+                f'the sampler of loader "{self.name}" gives a number for each position it is asked for',
+                f"{len(checked)} numbers for {len(positions)} positions in epoch {epoch}",
+                "let at(seed, epoch, positions) return int64 of the shape of positions",
+            )
+        return checked
 
     # what it gives
 
@@ -269,19 +303,36 @@ class DataLoader(Generic[Batch]):
     def _stage(self, source: Here | Pool, staged: deque[tuple[int, Any]]) -> bool:
         """Place the next batch ahead of use; False after the last. An error waits for its turn too."""
         try:
+            begun = perf_counter_ns()
             taken = source.take()
             if taken is None:
                 return False
             job, made = taken
+            if timeline.active:
+                self._record(job, made, begun)
             if isinstance(made, FirebrickError):
                 raise made
             rows, size = made.rows, len(job.indices)
             if rows < size and self._stream_ended(job, rows):
                 return False
-            staged.append((job.at + (rows if job.rows < 0 else job.rows), self._place(made, job)))
+            with timeline.span(f"place batch {job.number}", "loader", self.device.name):
+                placed = self._place(made, job)
+            staged.append((job.at + (rows if job.rows < 0 else job.rows), placed))
         except FirebrickError as e:
             staged.append((0, e))
         return True
+
+    def _record(self, job: Job, made: Made | FirebrickError, begun: int) -> None:
+        """Add the making of a batch, and the wait for it, to the timeline."""
+        facts: dict[str, Any] = {"loader": self.name, "samples": len(job.indices)}
+        own = not isinstance(made, Made) or made.worker < 0
+        timeline.record(
+            f"{'make' if own else 'wait for'} batch {job.number}", "loader" if own else "wait", HOST, begun, **facts
+        )
+        if isinstance(made, Made) and not own:
+            start, end = made.took
+            thread = f'worker {made.worker} of loader "{self.name}"'
+            timeline.record(f"make batch {job.number}", "loader", HOST, start, end_ns=end, thread=thread, **facts)
 
     def _stream_ended(self, job: Job, rows: int) -> bool:
         """Whether a batch that a stream could not fill is left out."""
@@ -321,35 +372,40 @@ class DataLoader(Generic[Batch]):
 
     def _jobs(self, epoch: int, start: int) -> Iterator[Job]:
         """What is to be made of an epoch from a position on: its batches, or the rows of them that one rank takes."""
-        jobs = self._batches(epoch, start)
-        count, number = self._deal
-        if count > 1:
-            jobs = (job for job in jobs if job.number % count == number)
         own = self._placing.only is not None and self._order is not None and self._assembly().by_rows
+        jobs = self._batches(epoch, start)
         return map(self._placing.part, jobs) if own else jobs
 
     def _batches(self, epoch: int, start: int) -> Iterator[Job]:
-        """The batches of an epoch from a position on."""
+        """The batches of an epoch from a position on that are dealt to this loader."""
         size, per_sample = self.batch_size, sum(a.per_sample for a in self.augment)
+        of, which = self._deal
+        end = None if self._order is None and self._count is None else self.samples
+        order = self._order_of(epoch)
+        if self._order is not None and not computes_positions(self._order):  # a cursor shall not call the sampler again
+            self._digest = epoch, True, self._facts_of(order, True)
+        block = max(BLOCK // size, 1) * size  # whole batches
+        for begin in count(start, size) if end is None else range(start, end, block):
+            until = begin + size if end is None else min(begin + block, end)
+            places = np.arange(begin, until)
+            if self._positions is not None:
+                places = self._positions(places)
+            indices = order(places)
+            words = augmentation_words(self.seed, epoch, places, per_sample)
+            for at in range(begin, until, size):
+                rows = slice(at - begin, at - begin + size)
+                if at // size % of == which:
+                    yield Job(at // size, indices[rows], places[rows], words[rows], self.seed, epoch, at)
+
+    def _order_of(self, epoch: int) -> Callable[[Array], Array]:
+        """The numbers of the samples at positions of an epoch."""
         if self._order is None:
-            end = None if self._count is None else self.samples
-            for at in count(start, size) if end is None else range(start, end, size):
-                places = np.arange(at, at + size if end is None else min(at + size, end))
-                words = augmentation_words(self.seed, epoch, len(places), per_sample, first=at)
-                yield Job(at // size, places, places, words, self.seed, epoch, at)
-            return
-        order = self._checked(self._order(self.seed, epoch), epoch)
-        words = augmentation_words(self.seed, epoch, len(order), per_sample)
-        places = self._all_positions()
-        self._digest = epoch, digest_of(order[places])
-        for at in range(start, len(places), size):
-            here = places[at : at + size]
-            yield Job(at // size, order[here], here, words[here], self.seed, epoch, at)
+            return lambda positions: positions
+        if computes_positions(self._order):
+            return lambda positions: self._numbers(self._order, epoch, positions)
+        return self._checked(self._order(self.seed, epoch), epoch).__getitem__
 
     def _checked(self, order: Any, epoch: int) -> Array:
-        if self.sampler is None:
-            found: Array = order
-            return found
         found = checked_order(f'the sampler of loader "{self.name}"', order, end=len(self.dataset))  # type: ignore[arg-type]
         if len(found) != self._count:
             raise LoaderError(
@@ -464,7 +520,7 @@ class DataLoader(Generic[Batch]):
             )
         if self.drop_last and high - low < self.batch_size:
             raise all_dropped(self.name, high - low, self.batch_size)
-        return self._select(self._all_positions()[low:high], self.name)
+        return self._select(self._all_positions().part(Slice(low, high - low)), self.name)
 
     def split(self, devices: Sequence[Device | str]) -> list[DataLoader]:
         """One loader a device: batch k of this loader is the batches k of all shards, one after the other.
@@ -488,21 +544,11 @@ class DataLoader(Generic[Batch]):
                 f"{count} devices",
                 "name at least one device" if not count else "use fewer devices or a larger batch_size",
             )
-        positions = self._all_positions()
-        pieces: list[list[Array]] = [[] for _ in places]
-        for at in range(0, len(positions), size):
-            rows = positions[at : at + size]
-            begin = 0
-            for rank in range(count):
-                end = begin + (len(rows) - rank + count - 1) // count
-                pieces[rank].append(rows[begin:end])
-                begin = end
-        shards = []
-        for rank, (device, rows_of_rank) in enumerate(zip(places, pieces, strict=True)):
-            shard = self._select(
-                np.concatenate(rows_of_rank), f"{self.name}, shard {rank} of {count}" if count > 1 else self.name
-            )
-            shard.batch_size = (size - rank + count - 1) // count
+        positions, shards = self._all_positions(), []
+        for rank, device in enumerate(places):
+            part = Shard(len(positions), size, count, rank)
+            shard = self._select(positions.part(part), f"{self.name}, shard {rank} of {count}" if count > 1 else self.name)
+            shard.batch_size = part.batch_size
             shard._set_devices((device,), None)
             shards.append(shard)
         return shards
@@ -535,13 +581,15 @@ class DataLoader(Generic[Batch]):
                 "choose within the stream; sharded(devices, divide) divides its batches",
             )
 
-    def _all_positions(self) -> Array:
+    def _all_positions(self) -> Positions:
+        """The positions of all samples it gives: those of a dropped last batch are left out."""
+        positions = Positions(self._count or 0) if self._positions is None else self._positions
         n = self.samples
-        return np.arange(n) if self._positions is None else self._positions[:n]
+        return positions if n == len(positions) else positions.part(Slice(0, n))
 
-    def _select(self, positions: Array, name: str) -> DataLoader:
+    def _select(self, positions: Positions, name: str) -> DataLoader:
         made = copy(self)
-        made._positions, made.name, made._digest = positions, name, (-1, "")
+        made._positions, made.name, made._digest = positions, name, (-1, True, {})
         made._position = made._start = 0
         return made
 
@@ -576,16 +624,31 @@ class DataLoader(Generic[Batch]):
             "batch_size": self.batch_size, "order": self._order_facts(), "data": self._data.of(self.dataset),
         }  # fmt: skip
 
-    def _order_facts(self) -> Facts:
+    def _order_facts(self, whole: bool | None = None) -> Facts:
+        """What is known of the order of the present epoch.
+
+        Args:
+            whole: Whether all numbers are digested; if None, unless they are many and computed by position.
+        """
         if self._order is None:
-            return {"kind": STREAM, "digest": ""}
-        if self._digest[0] != self._epoch:
-            order = self._checked(self._order(self.seed, self._epoch), self._epoch)
-            self._digest = self._epoch, digest_of(order[self._all_positions()])
-        kind = "shuffled" if self.shuffle else "as stored"
-        if self.sampler is not None:
+            return {"kind": order_of_stream(self.dataset), "digest": ""}  # type: ignore[arg-type]
+        if whole is None:
+            whole = not computes_positions(self._order) or len(self._all_positions()) <= SORTED
+        if self._digest[:2] != (self._epoch, whole):
+            self._digest = self._epoch, whole, self._facts_of(self._order_of(self._epoch), whole)
+        return self._digest[2]
+
+    def _facts_of(self, order: Callable[[Array], Array], whole: bool) -> Facts:
+        kind = "as stored"
+        if self.shuffle:
+            kind = "shuffled" if (self._count or 0) <= SORTED else "shuffled by a keyed permutation"
+        elif self.sampler is not None:
             kind = f"sampler {getattr(self.sampler, '__qualname__', type(self.sampler).__name__)}"
-        return {"kind": kind, "digest": self._digest[1]}
+        positions = self._all_positions()
+        facts = {"kind": kind, **digest_of(len(positions), lambda at: order(positions(at)), whole=whole)}
+        if not whole and callable(own := getattr(self._order, "fingerprint", None)):
+            facts["settings"] = str(own())
+        return facts
 
     def load_cursor(self, cursor: dict[str, Any]) -> None:
         """Go to where ``cursor()`` stood: the next iteration gives the rest of that epoch.
@@ -603,7 +666,10 @@ class DataLoader(Generic[Batch]):
         check_form(cursor)
         there = copy(self)
         there.set_epoch(max(cursor.get("epoch", 0), 0))
-        check_cursor(self.name, cursor, there.cursor())
+        found = there.cursor()
+        if saved := cursor.get("order"):
+            found["order"] = there._order_facts(whole="compared" not in saved)  # earlier versions digest every order whole
+        check_cursor(self.name, cursor, found)
         self._digest = there._digest
         self._go_to(cursor["epoch"], cursor["position"])
 

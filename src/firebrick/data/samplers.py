@@ -1,19 +1,23 @@
 """Which samples an epoch visits, and in which order: functions of seed and epoch, so that a run can be repeated and resumed.
 
 A sampler is anything that is called as ``sampler(seed, epoch)`` and returns the numbers of samples, int64 [samples], as many
-in each epoch: one of these, or a function of yours.
+in each epoch: one of these, or a function of yours. One with a method ``at(seed, epoch, positions)`` and an attribute
+``samples`` is asked for the numbers at the positions of some batches instead, so that an order of any length takes constant
+memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
 import numpy as np
 
 from firebrick.core.settings import whole
 from firebrick.data.errors import LoaderError
-from firebrick.data.order import keys, permutation
+from firebrick.data.listed import Computed, digest, listed
+from firebrick.data.order import keys, keys_at, permutation, permutation_of
 
 Array = np.ndarray[Any, Any]
 _WEIGHTED = 0x57454947  # "WEIG": apart from the streams of orders
@@ -22,6 +26,10 @@ _BATCHES = 0x424B4554  # "BKET"
 
 class Sampler(Protocol):
     """The order of an epoch.
+
+    A class may also have an attribute ``samples``, the number of samples of an epoch, and a method
+    ``at(seed, epoch, positions)``, which returns the numbers of the samples at ``positions`` (int64 [n], 0 ≤ each <
+    ``samples``): a loader then never asks for the whole order.
 
     Example:
         >>> import numpy as np, firebrick as fb
@@ -61,6 +69,24 @@ class SequentialSampler:
     def __call__(self, seed: int, epoch: int, /) -> Array:
         return np.arange(self.samples)
 
+    def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
+        return positions.copy()
+
+    @property
+    def limit(self) -> int:
+        """All numbers are below it."""
+        return self.samples
+
 
 class RandomSampler:
     """Each sample once, in another order each epoch: ``permutation(seed, epoch, samples)``.
@@ -80,12 +106,30 @@ class RandomSampler:
     def __call__(self, seed: int, epoch: int, /) -> Array:
         return permutation(seed, epoch, self.samples)
 
+    def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
+        return permutation_of(seed, epoch, self.samples)(positions)
+
+    @property
+    def limit(self) -> int:
+        """All numbers are below it."""
+        return self.samples
+
 
 class SubsetSampler:
     """Some samples, each once, in another order each epoch.
 
     Args:
-        indices: int64 [n], numbers of samples.
+        indices: int64 [n], numbers of samples. A long ``range`` is kept as it is, in constant memory.
         shuffle: Whether to change the order, else as given.
 
     Raises:
@@ -98,11 +142,41 @@ class SubsetSampler:
     """
 
     def __init__(self, indices: Sequence[int] | Array, *, shuffle: bool = True) -> None:
-        self.indices = checked_order("SubsetSampler", indices)
+        kept = listed(indices)
+        if isinstance(kept, Computed):
+            if kept.least < 0:
+                raise LoaderError("SubsetSampler: numbers of samples are whole numbers from 0", repr(kept), "check them")
+            self.limit = kept.most + 1  # all numbers are below it
+        else:
+            kept = checked_order("SubsetSampler", kept)
+            self.limit = int(kept.max()) + 1
+        self.indices: Any = kept
         self.shuffle = shuffle
+        self.samples = len(self.indices)
 
     def __call__(self, seed: int, epoch: int, /) -> Array:
-        return self.indices[permutation(seed, epoch, len(self.indices))] if self.shuffle else self.indices
+        if not self.shuffle:
+            return np.asarray(self.indices)
+        found: Array = self.indices[permutation(seed, epoch, self.samples)]
+        return found
+
+    def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
+        found: Array = self.indices[permutation_of(seed, epoch, self.samples)(positions) if self.shuffle else positions]
+        return found
+
+    def fingerprint(self) -> str:
+        """A text that tells its samples from others."""
+        return digest(self.indices)
 
 
 class WeightedSampler:
@@ -137,10 +211,33 @@ class WeightedSampler:
         self._ends = np.cumsum(given)
 
     def __call__(self, seed: int, epoch: int, /) -> Array:
-        uniform = (keys(seed, epoch, 0, self.samples, _WEIGHTED) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return self.at(seed, epoch, np.arange(self.samples))
+
+    def at(self, seed: int, epoch: int, positions: Array, /) -> Array:
+        """The numbers of the samples at some positions of an epoch.
+
+        Args:
+            seed: Seed of the loader.
+            epoch: Number of the epoch, from 0.
+            positions: int64 [n], 0 ≤ each < ``samples``, in any order.
+
+        Returns:
+            int64 [n].
+        """
+        words = keys_at(seed, epoch, positions, _WEIGHTED)
+        uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         drawn = np.searchsorted(self._ends, uniform * self._ends[-1], side="right")
         found: Array = np.minimum(drawn, self._last)  # where the product rounds up to the sum itself
         return found.astype(np.int64)
+
+    @property
+    def limit(self) -> int:
+        """All numbers are below it."""
+        return self._last + 1
+
+    def fingerprint(self) -> str:
+        """A text that tells its weights from others."""
+        return sha256(self._ends.astype("<f8").tobytes()).hexdigest()
 
 
 class BucketSampler:
@@ -179,6 +276,21 @@ class BucketSampler:
         batches = [p[np.argsort(self.lengths[p], kind="stable")].reshape(-1, self.batch_size) for p in pools]
         shuffled = np.argsort(keys(seed, epoch, 0, full // self.batch_size, _BATCHES), kind="stable")
         return np.concatenate([*(np.concatenate(batches)[shuffled] if batches else ()), last])
+
+
+def computes_positions(sampler: Any) -> bool:
+    """Whether a sampler gives the numbers at any positions by ``at``, rather than the whole order alone.
+
+    A class derived from one that has ``at``, which writes ``__call__`` anew, does not.
+    """
+    if not hasattr(sampler, "samples") or "at" in getattr(sampler, "__dict__", {}):
+        return hasattr(sampler, "samples")
+    for kind in type(sampler).__mro__:
+        if "at" in vars(kind):
+            return True
+        if "__call__" in vars(kind):
+            return False
+    return False
 
 
 def checked_order(who: str, given: Any, what: str = "numbers of samples", end: int | None = None) -> Array:

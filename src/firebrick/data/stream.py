@@ -42,3 +42,39 @@ class IterableDataset(ABC):
         """
         del epoch  # the same samples in each
         return islice(iter(self), start, None)
+
+    def shuffled(self, buffer_size: int, *, seed: int = 0) -> IterableDataset:
+        """The samples in a random order within ``buffer_size`` samples of memory, another one in each epoch.
+
+        The first ``buffer_size`` samples fill a buffer. Each sample handed out is drawn from the buffer, all with the same
+        probability, and the next one of the stream takes its slot; after the end of the stream the rest is drawn in the same
+        way. So sample i comes at position i - buffer_size + 1 or later. Samples far apart in the stream stay apart: shuffle
+        the files or parts that it reads too, by the ``epoch`` of ``stream``.
+
+        The order is a function of seed, epoch, buffer size and number of samples: the same for any number of workers, and a
+        cursor goes on exactly, by reading from the beginning and passing over what was handed out. It names buffer size and
+        seed. The stream is read ahead of use, so random numbers are drawn in the loader's ``sample_transform``.
+
+        Args:
+            buffer_size: Samples held in memory, by each worker; 1 leaves the order as it is.
+            seed: Decides the order.
+
+        Returns:
+            A stream, of the length of this one where it has one.
+
+        Raises:
+            ConfigError: ``buffer_size`` is no int of at least 1, or the seed no int in [0, 2^64).
+
+        Example:
+            >>> import numpy as np
+            >>> from firebrick.data import DataLoader, IterableDataset
+            >>> class Squares(IterableDataset):
+            ...     def __iter__(self):
+            ...         return (np.float32(i * i) for i in range(5))
+            >>> [batch.tolist() for batch in DataLoader(Squares().shuffled(3), 2)]
+            [[0.0, 1.0], [4.0, 16.0], [9.0]]
+        """
+        from firebrick.data.buffered import BufferShuffle, SizedBufferShuffle  # which is derived from this
+
+        kind = SizedBufferShuffle if hasattr(type(self), "__len__") else BufferShuffle
+        return kind(self, buffer_size, seed)

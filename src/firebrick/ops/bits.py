@@ -28,7 +28,20 @@ _32 = np.uint64(32)
 
 def philox(key: Array, first: int, count: int) -> Array:
     """``count`` words of the stream of ``key`` (uint32 [4]: two key words, two stream words) from word ``first`` on."""
-    block = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
+    words = _blocks(key, np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)).reshape(-1)
+    drawn: Array = words[first % 4 : first % 4 + count].astype(np.uint32)
+    return drawn
+
+
+def philox_at(key: Array, at: Array) -> Array:
+    """The words of the stream of ``key`` at any places, int64 of any shape from 0: uint32 of that shape."""
+    blocks, which = np.unique(at >> 2, return_inverse=True)
+    words: Array = _blocks(key, blocks.astype(np.uint64))[which.reshape(at.shape), at & 3]
+    return words.astype(np.uint32)
+
+
+def _blocks(key: Array, block: Array) -> Array:
+    """Blocks of the stream by number, uint64 [n]: their four words each, as uint64 [n, 4]."""
     c0, c1 = block & _LOW, block >> _32
     c2, c3 = (np.full(block.shape, int(key[i]), np.uint64) for i in (2, 3))
     k0, k1 = int(key[0]), int(key[1])
@@ -38,8 +51,7 @@ def philox(key: Array, first: int, count: int) -> Array:
             (p1 >> _32) ^ c1 ^ np.uint64(k0), p1 & _LOW, (p0 >> _32) ^ c3 ^ np.uint64(k1), p0 & _LOW,
         )  # fmt: skip
         k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
-    words = np.stack([c0, c1, c2, c3], -1).reshape(-1)
-    return words[first % 4 : first % 4 + count].astype(np.uint32)
+    return np.stack([c0, c1, c2, c3], -1)
 
 
 def _check_key(key: Any, shape: Any) -> None:

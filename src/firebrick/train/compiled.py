@@ -17,6 +17,8 @@ from firebrick.train.strategy import Graphs, pieces_of
 
 NO_GRAPH = (TraceError, DeviceMismatchError, UnsupportedError)  # what a graph cannot do though Python may
 BY_REQUEST = "by request"
+USUAL = 2
+"""Graphs of a step that need no words: one for full batches, and one for a smaller last one."""
 
 
 class Compiled:
@@ -74,7 +76,7 @@ class Compiled:
 
     def __str__(self) -> str:
         if not self.recompiles:
-            return f"{self.name} not, {self.reason}"
+            return f"{self.name} not compiled, {self.reason}"
         count = f"{self.traces} graph{'s' * (self.traces > 1)} in {self.seconds:.2g} s"
         return f"{self.name} {count}" + (f" ({'; '.join(why)})" if (why := self._why()) else "")
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
+from firebrick.core import timeline
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import number, python_settings, whole
@@ -33,7 +34,7 @@ from firebrick.train import description, figures, history, settings
 from firebrick.train.callbacks import Callback, checked, resume_callbacks, states_of
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
-from firebrick.train.compiled import BY_REQUEST, Compiled, naming
+from firebrick.train.compiled import BY_REQUEST, USUAL, Compiled, naming
 from firebrick.train.errors import TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES
@@ -416,10 +417,12 @@ class Learner:
         return found
 
     def _say_compiled(self) -> None:
-        """Say what was compiled, in how many graphs and how long, and what was not, if that is new."""
-        parts = [str(c) for c in self.compiled.values() if c.recompiles or c.reason not in (None, BY_REQUEST)]
-        line = f"compiled: {', '.join(parts)}"
-        if parts and line != self._told:
+        """Say how long compiling took, what was compiled often and what was not, if that is new."""
+        steps = [c for c in self.compiled.values() if c.recompiles or c.reason not in (None, BY_REQUEST)]
+        seconds = sum(c.seconds for c in steps)
+        unusual = [str(c) for c in steps if c.traces > USUAL or not c.recompiles]
+        line = "; ".join([*([f"compiled in {seconds:.2g} s"] if seconds else []), *unusual])
+        if steps and line != self._told:
             self._told = line
             self._say(line)
 
@@ -550,7 +553,7 @@ class Learner:
             watch.parameters(parameters)
             self._marks = [(g, g.mark()) for g in drawing]
             self._counters = [] if self._optimizers is None else self._optimizers.counters()
-            with naming(batch):
+            with naming(batch), timeline.span(f"step {self.step + 1}", "train"):
                 found: Stepped = step(watching[watched], batch)
             self.step += 1
             self._done, self._marks = (self.epoch, train.position), []
@@ -686,7 +689,8 @@ class Learner:
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
         self.strategy.check(self.model, self.optimizer, self.ema)
         if valid is not None:
-            self._validation = found = self.evaluate(valid, shared=self._moves)
+            with timeline.span("validation", "train"):
+                self._validation = found = self.evaluate(valid, shared=self._moves)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
             row = replace(row, **values, metrics={**row.metrics, **_numbers(found.metrics, "valid_")})
             self._tell("on_validation_end", found)

@@ -116,11 +116,13 @@ class RayPool:
             try:
                 _knock(where)
                 self._ray.init(address=address)
-            except (OSError, ValueError) as e:
+            except Exception as e:  # Ray raises Exception itself where a node's processes do not start in time
                 raise TrainingError(
                     "a Ray cluster answers at its address, and this program runs on one of its nodes",
                     f"{where or 'no address'}: {str(e).partition(chr(10))[0].rstrip('.')}",
-                    "start one with `ray start --head`, and join further nodes with `ray start --address=HOST:6379`",
+                    "start one with `ray start --head`, and join further nodes with `ray start --address=HOST:6379`; where its "
+                    "processes do not start in time, end what is left of them with `ray stop`, and set "
+                    "RAY_raylet_start_wait_time_s=120",
                 ) from e
 
     def close(self) -> None:
