@@ -15,6 +15,7 @@ GROUPS = {
     "train": ("Training steps", "`train/…/batch`"),
     "infer": ("Inference", "`infer/…/batch`"),
     "rows": ("Functions of 4096 × 1024 elements", "`rows/…`"),
+    "functions": ("Other functions", "`functions/…`"),
     "gemm": ("Products of matrices", "`gemm/…`, the time of all products of a call"),
     "chain": ("A chain of elementwise operations on 8 M elements", "`chain/…`"),
 }

@@ -63,7 +63,16 @@ ROWS: dict[str, Callable[..., fb.Tensor]] = {
     "gelu": lambda x: fb.gelu(x),
     "cross_entropy": lambda x, y: fb.cross_entropy(x, y),
     "chain": lambda x: fb.relu(2 * x + 1) * fb.sigmoid(x),
-}
+    **{f"cumulative sum along {a}": partial(fb.cumulative_sum, axis=a) for a in (0, 1)},
+    **{f"cumulative product along {a}": partial(fb.cumulative_prod, axis=a) for a in (0, 1)},
+    **{f"cumulative max along {a}": lambda x, a=a: fb.cummax(x, axis=a)[0] for a in (0, 1)},
+    "sort": fb.sort, "argsort": fb.argsort, "sort of 2 M": fb.sort, "argsort of 2 M": fb.argsort,
+    "32 largest": lambda x: fb.top_k(x, 32).values, "median": lambda x: fb.median(x, axis=1),
+    **dict.fromkeys(("depthwise 16²", "depthwise 8²"), lambda x, w: fb.conv2d(x, w, padding=1, groups=len(w))),
+    "depthwise 16² stride 2": lambda x, w: fb.conv2d(x, w, stride=2, padding=1, groups=len(w)),
+    "bilinear": lambda x: fb.interpolate(x, scale_factor=2, mode="bilinear"),
+    **{f"causal attention {n}": partial(fb.scaled_dot_product_attention, causal=True) for n in (128, 512, 2048)},
+}  # fmt: skip
 
 
 def rows(work: Work) -> tuple[Any, list[fb.Tensor]]:

@@ -261,13 +261,33 @@ def _inference(work: Work, form: dict[str, Any]) -> Ready:
     return Ready(lambda: predict(params, stats, x), lambda out: [np.asarray(out)], jax.block_until_ready)
 
 
+def _depthwise(x: Any, w: Any, stride: int) -> Any:
+    return jax.lax.conv_general_dilated(x, w, (stride, stride), ((1, 1), (1, 1)), feature_group_count=len(w))
+
+
+def _causal(query: Any, key: Any, value: Any) -> Any:
+    q, k, v = (x.swapaxes(1, 2) for x in (query, key, value))
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True).swapaxes(1, 2)
+
+
 ROWS: dict[str, Callable[..., Any]] = {
     "softmax": jax.nn.softmax,
     "layer_norm": layer_norm,
     "gelu": _gelu,
     "cross_entropy": _cross_entropy,
     "chain": lambda x: jax.nn.relu(2 * x + 1) * jax.nn.sigmoid(x),
-}
+    **{f"cumulative sum along {a}": partial(jnp.cumsum, axis=a) for a in (0, 1)},
+    **{f"cumulative product along {a}": partial(jnp.cumprod, axis=a) for a in (0, 1)},
+    **{f"cumulative max along {a}": partial(jax.lax.cummax, axis=a) for a in (0, 1)},
+    **dict.fromkeys(("sort", "sort of 2 M"), partial(jnp.sort, axis=-1)),
+    **dict.fromkeys(("argsort", "argsort of 2 M"), partial(jnp.argsort, axis=-1)),
+    "32 largest": lambda x: jax.lax.top_k(x, 32)[0],
+    "median": lambda x: jnp.median(x, axis=1),
+    **dict.fromkeys(("depthwise 16²", "depthwise 8²"), partial(_depthwise, stride=1)),
+    "depthwise 16² stride 2": partial(_depthwise, stride=2),
+    "bilinear": lambda x: jax.image.resize(x, (*x.shape[:2], 2 * x.shape[2], 2 * x.shape[3]), "bilinear"),
+    **dict.fromkeys(("causal attention 128", "causal attention 512", "causal attention 2048"), _causal),
+}  # fmt: skip
 
 
 def _arrays(out: Any) -> list[np.ndarray[Any, Any]]:

@@ -257,7 +257,18 @@ ROWS: dict[str, Callable[..., torch.Tensor]] = {
     "gelu": F.gelu,
     "cross_entropy": lambda x, y: F.cross_entropy(x, y),
     "chain": lambda x: torch.relu(2 * x + 1) * torch.sigmoid(x),
-}
+    **{f"cumulative sum along {a}": partial(torch.cumsum, dim=a) for a in (0, 1)},
+    **{f"cumulative product along {a}": partial(torch.cumprod, dim=a) for a in (0, 1)},
+    **{f"cumulative max along {a}": lambda x, a=a: torch.cummax(x, a)[0] for a in (0, 1)},
+    **dict.fromkeys(("sort", "sort of 2 M"), lambda x: torch.sort(x, -1)[0]),
+    **dict.fromkeys(("argsort", "argsort of 2 M"), lambda x: torch.argsort(x, dim=-1, stable=True)),
+    "32 largest": lambda x: torch.topk(x, 32)[0],
+    "median": lambda x: torch.quantile(x, 0.5, dim=1),  # torch.median takes the lower of the two middle elements
+    **dict.fromkeys(("depthwise 16²", "depthwise 8²"), lambda x, w: F.conv2d(x, w, padding=1, groups=len(w))),
+    "depthwise 16² stride 2": lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=len(w)),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    **{f"causal attention {n}": partial(F.scaled_dot_product_attention, is_causal=True) for n in (128, 512, 2048)},
+}  # fmt: skip
 
 
 def _rows(work: Work, compiled: bool) -> Ready:

@@ -89,6 +89,10 @@ class Work:
             found += [normal(self.shape[-1:]), normal(self.shape[-1:])]
         if self.model == "cross_entropy":
             found.append(rng.integers(0, self.shape[-1], self.shape[:-1]))
+        if self.model.startswith("depthwise"):
+            found.append(normal((self.shape[1], 1, 3, 3)))
+        if self.model.startswith("causal attention"):
+            found += [normal(self.shape), normal(self.shape)]
         if self.gradient:
             found.append(np.ones((), np.float32) if self.model == "cross_entropy" else normal(self.shape))
         return found

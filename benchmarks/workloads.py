@@ -1,4 +1,4 @@
-"""All that is compared, with its targets: training steps, inference, functions of rows, products of matrices, a chain."""
+"""All that is compared, with its targets: training steps, inference, functions of arrays, products of matrices, a chain."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ SHAPES = {
     "PatchTST head": (896, 672, 96),
 }  # fmt: skip
 """Products of the networks: (m, k, n), or (batch, m, k, n)."""
+FUNCTIONS: dict[str, tuple[tuple[int, ...], bool, float]] = {
+    **{f"cumulative {fold} along {axis}": ((2048, 1024), fold != "max", 0.9)
+       for fold in ("sum", "product", "max") for axis in (0, 1)},
+    "sort": ((2048, 1024), False, 0.8), "argsort": ((2048, 1024), False, 0.8), "sort of 2 M": ((1 << 21,), False, 0.8),
+    "argsort of 2 M": ((1 << 21,), False, 0.8), "32 largest": ((2048, 1024), False, 0.8), "median": ((2048, 1024), False, 0.8),
+    "depthwise 16²": ((32, 64, 16, 16), True, 0.9), "depthwise 8²": ((32, 128, 8, 8), True, 0.9),
+    "depthwise 16² stride 2": ((32, 64, 16, 16), False, 0.9), "bilinear": ((16, 16, 64, 64), False, 0.9),
+    "causal attention 128": ((8, 8, 128, 64), True, 0.85), "causal attention 512": ((2, 8, 512, 64), True, 0.85),
+    "causal attention 2048": ((1, 4, 2048, 64), True, 0.85),
+}  # fmt: skip
+"""Other functions of one array: its shape, whether the gradient is measured too, and the target."""
 MOST = 1 << 24
 """Elements of all results of one call; shapes with more get fewer than 100 products."""
 
@@ -44,6 +55,14 @@ def rows(threads: int) -> Iterator[Work]:
             yield Work(f"rows/{name}/{how}", "rows", name, 0, threads, 0.75, gradient=gradient, shape=(4096, 1024))
 
 
+def functions(threads: int) -> Iterator[Work]:
+    """Running folds, sorts, depthwise convolutions, interpolation and causal attention."""
+    for name, (shape, differentiated, ratio) in FUNCTIONS.items():
+        for gradient in (False, True)[: 1 + differentiated]:
+            how = "forward and backward" if gradient else "forward"
+            yield Work(f"functions/{name}/{how}", "rows", name, 0, threads, ratio, gradient=gradient, shape=shape)
+
+
 def products(threads: int) -> Iterator[Work]:
     """Square products, and those of the networks: 100 in one plan unless they are large."""
     for n, count in SQUARES.items():
@@ -64,4 +83,4 @@ def chains(threads: int) -> Iterator[Work]:
 
 def everything(threads: int) -> list[Work]:
     """All of it, as listed in the documents."""
-    return [w for part in (trainings, inferences, rows, products, chains) for w in part(threads)]
+    return [w for part in (trainings, inferences, rows, functions, products, chains) for w in part(threads)]
