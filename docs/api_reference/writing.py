@@ -216,7 +216,7 @@ def _signature(path: str, value: Any, kind: str) -> str:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
-    parameters = list(signature.parameters.values())
+    parameters = [p for p in signature.parameters.values() if not p.name.startswith("_")]
     if kind in ("method", "classmethod"):
         parameters = parameters[1:]
     texts = []

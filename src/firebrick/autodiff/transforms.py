@@ -22,6 +22,7 @@ from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.journal import all_or_none
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops.casts import conjugate, real
 
@@ -164,6 +165,7 @@ def value_and_grad(
 ) -> Differentiated[X, P, tuple[tuple[Tensor, A], Any], tuple[tuple[Tensor, A], Gradients], tuple[tuple[Tensor, A], X]]: ...
 @overload
 def value_and_grad(fn: Callable[..., Any], *, has_aux: bool) -> Callable[..., tuple[Any, Any]]: ...
+@answers_arguments
 def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
     """A function that returns ``(fn(...), gradients of it by the first argument)``.
 
@@ -240,6 +242,7 @@ def grad(
 ) -> Differentiated[X, P, tuple[Any, A], tuple[Gradients, A], tuple[X, A]]: ...
 @overload
 def grad(fn: Callable[..., Any], *, has_aux: bool) -> Callable[..., Any]: ...
+@answers_arguments
 def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]:
     """A function that returns the gradient of ``fn`` by its first argument (with ``has_aux``: and the auxiliary values).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.other_names import METHODS, UnknownNameError
 from firebrick.core.storage import Absent, Storage
 
@@ -487,49 +488,59 @@ class Tensor:
         """
         return _call["astype"](self, dtype)
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Sum over axes: ``fb.sum``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.sum, _other, "x.sum")
         return _call["sum"](self, axis=axis, keepdims=keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Arithmetic mean over axes: ``fb.mean``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.mean, _other, "x.mean")
         return _call["mean"](self, axis=axis, keepdims=keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Largest element over axes: ``fb.max``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.max, _other, "x.max")
         return _call["max"](self, axis=axis, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Smallest element over axes: ``fb.min``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.min, _other, "x.min")
         return _call["min"](self, axis=axis, keepdims=keepdims)
 
-    def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def argmax(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Lowest index of the largest element: ``fb.argmax``.
 
         Args:
             axis: Axis; by default the index is of the flattened tensor.
             keepdims: Whether the axis stays, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.argmax, _other, "x.argmax")
         return _call["argmax"](self, axis=axis, keepdims=keepdims)
 
 

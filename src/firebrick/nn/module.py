@@ -24,6 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
 from firebrick.core.operands import describe, not_a_tensor
+from firebrick.core.other_arguments import answers_arguments, refuse_unknown
 from firebrick.core.other_names import OF_MODULES, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
@@ -41,6 +42,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 watch: ContextVar[Callable[[Module, Any], None] | None] = ContextVar("firebrick_watch_modules", default=None)
+
+
+def _without_settings(self: object) -> None:
+    """The ``__init__`` of a layer that has no settings."""
+
+
+_without_settings.__name__ = "__init__"  # by which the error reports the layer
 
 
 class Module:
@@ -71,6 +79,8 @@ class Module:
         super().__init_subclass__(**named)
         if "__init__" in cls.__dict__ and cls.__module__.startswith("firebrick."):  # a user's layer gets what it is given
             cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
+        elif cls.__init__ is object.__init__ and cls.__module__.startswith("firebrick."):
+            cls.__init__ = answers_arguments(_without_settings)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
         forward: Any  # may be overridden by any signature
@@ -107,8 +117,10 @@ class Module:
         before = changes.count
         try:
             result = self.forward(*args, **kwargs)
-        except BaseException:
+        except BaseException as e:
             changes.failed(before)
+            if kwargs and type(e) is TypeError and type(self).__module__.startswith("firebrick."):
+                refuse_unknown(self.forward, (), kwargs)
             raise
         if seen is not None:
             seen(self, result)

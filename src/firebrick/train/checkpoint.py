@@ -25,6 +25,7 @@ from typing import Any
 
 from firebrick.backends.dispatch import read
 from firebrick.core import trees
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import content_of, json_of, shown
 from firebrick.core.version import __version__
@@ -226,6 +227,7 @@ def _check_tensors(model: Any) -> None:
         )
 
 
+@answers_arguments
 def save_checkpoint(
     path: str | os.PathLike[str],
     *,

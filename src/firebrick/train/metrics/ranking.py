@@ -16,6 +16,7 @@ import numpy as np
 
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.train.errors import TrainingError, UndefinedMetricWarning
@@ -27,6 +28,7 @@ _AVERAGES = ("macro", "weighted", None)
 class _Ranking(Metric):
     """Keeps scores [samples, columns] and labels [samples]; ``_score`` rates one column against a bool vector."""
 
+    @answers_arguments
     def __init__(self, classes: int | None = None, average: str | None = "macro") -> None:
         name = type(self).__name__
         if classes is not None:
