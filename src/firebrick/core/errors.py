@@ -49,7 +49,7 @@ class OperandError(FirebrickError, TypeError):
 
 
 class ArgumentError(FirebrickError, TypeError):
-    """A call has a keyword argument that the function does not take; the text names the one that it has instead."""
+    """A call has an argument that the function does not take; the text names the one that it has instead."""
 
 
 class DeviceMismatchError(FirebrickError, ValueError):

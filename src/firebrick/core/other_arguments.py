@@ -215,7 +215,8 @@ def unknown_argument(fn: Callable[..., Any], given: Mapping[str, Any], name: str
         given: The unknown arguments.
         name: The user's name of the function, where it is not the function's own.
     """
-    known = [p for p in inspect.signature(fn).parameters.values() if p.kind is not p.VAR_KEYWORD and p.name != "self"]
+    known = [p for p in inspect.signature(fn).parameters.values() if not p.name.startswith("_") and p.name != "self"]
+    known = [p for p in known if p.kind is not p.VAR_KEYWORD]
     name = name or fn.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
     remedies = dict.fromkeys(_remedy(name, key, value, known) for key, value in given.items())
     keys = " or ".join(given)
@@ -225,6 +226,17 @@ def unknown_argument(fn: Callable[..., Any], given: Mapping[str, Any], name: str
         "; ".join(remedies),
         op=name,
     )
+
+
+def several_sizes(where: str, shape: Any, more: tuple[Any, ...]) -> ArgumentError:
+    """The error for a shape whose sizes were passed one by one, or for a dtype after the shape."""
+    if isinstance(shape, (tuple, list)):
+        remedy = (
+            f"name what comes after the shape: {where}({shape!r:.40}, dtype={_shown(more[0]) if type(more[0]) is str else '…'})"
+        )
+    else:
+        remedy = f"write the shape as one tuple: {where}({(shape, *more)!r:.40})"
+    return ArgumentError(f"{where} takes one positional argument, the shape", f"{(shape, *more)!r:.80}", remedy, op=where)
 
 
 def answers_arguments(fn: Callable[P, T]) -> Callable[P, T]:
@@ -260,6 +272,8 @@ def _remedy(name: str, key: str, value: Any, known: list[inspect.Parameter]) -> 
     for candidate in (key, *ARGUMENTS.get(key, ())):
         if candidate in here:
             return _written(name, here[candidate], value, known, exact=candidate not in _OF_ANOTHER_FORM)
+    if name.startswith("x.") and key in ("out", "dtype"):  # np.sum(x) calls x.sum(axis=None, dtype=None, out=None)
+        return f"write fb.{name[2:]}(x), also for np.{name[2:]}(x)"
     if key in NOTES:
         return NOTES[key]
     if near := get_close_matches(key, here, 1, 0.7):

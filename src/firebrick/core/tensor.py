@@ -16,7 +16,7 @@ from firebrick.core import html
 from firebrick.core.aval import Aval, Shape
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.errors import DTypeError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.other_names import METHODS, UnknownNameError
@@ -51,7 +51,6 @@ class Tensor:
 
     __slots__ = ("__weakref__", "device", "dtype", "label", "leaf", "node", "shape", "slot", "storage")
     _title = "tensor"  # what its text begins with
-    __array_ufunc__ = None  # NumPy's operators defer to ours, which raise with the remedy
     __array_priority__ = 1000
 
     def __init__(self, storage: Storage, dtype: DType, shape: Shape, device: Device, label: str | None = None) -> None:
@@ -129,6 +128,10 @@ class Tensor:
         """Its values as nested lists of Python scalars."""
         return hooks.to_host(self).tolist()
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        """Operators of a NumPy scalar and a tensor; NumPy's functions of tensors raise."""
+        return _call["universal"](ufunc, method, inputs, settings)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         host = hooks.to_host(self)
         if dtype is not None and host.dtype != np.dtype(dtype):
@@ -165,12 +168,16 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a 0-d tensor")
+            raise OperandError(
+                "len() needs a tensor with an axis", str(self.aval), "x.size is the number of elements", op="len"
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise TypeError("iteration over a 0-d tensor")
+            raise OperandError(
+                "iteration needs a tensor with an axis", str(self.aval), "read its value with x.item()", op="iteration"
+            )
         return (self[i] for i in range(self.shape[0]))
 
     __hash__ = object.__hash__
@@ -204,7 +211,7 @@ class Tensor:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that tensors have not; it names what to write."""
-            raise UnknownNameError("'Tensor' object", name, METHODS, Tensor, "x.{}")
+            raise UnknownNameError("'Tensor' object", name, METHODS, lambda: dir(Tensor), "x.{}")
 
     def __format__(self, spec: str) -> str:
         """Its text; with a format, such as ``f"{loss:.4f}"``, the value of a tensor of one element in that format.

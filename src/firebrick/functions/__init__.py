@@ -12,6 +12,7 @@ from firebrick.functions import (
     losses,
     movement,
     normalisation,
+    numpy_functions,
     searching,
     statistical,
 )
@@ -60,6 +61,7 @@ hooks.methods.update(
     }
 )
 
+hooks.methods.update(universal=numpy_functions.universal)
 __all__ = [
     "activation",
     "complex",

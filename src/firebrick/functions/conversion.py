@@ -104,8 +104,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         )
     try:
         host = np.asarray(obj)
-    except ValueError as e:
-        raise OperandError("asarray: nested lists must be rectangular", str(e), "pad the rows to one length") from None
+    except ValueError:
+        raise OperandError(
+            "asarray: nested lists must be rectangular", f"{type(obj).__name__} {obj!r:.60}", "pad the rows to one length"
+        ) from None
     if host.dtype.kind not in "biufc" and dtypes.python_kind(host.dtype.type) is None:
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
     if host.dtype.kind == "f" and host.size and np.abs(host).max() >= 1 << 53 and _whole(obj):

@@ -24,7 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import several_sizes, unknown_argument
 from firebrick.core.rounding import number
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
@@ -154,7 +154,7 @@ def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
         raise DTypeError(want, f"an int of {value.bit_length()} bits", "use a smaller one") from None
 
 
-def zeros(shape: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+def zeros(shape: Any, *_sizes: Never, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """Zeros.
 
     Args:
@@ -169,10 +169,12 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None, **_other: Never)
     """
     if _other:
         raise unknown_argument(zeros, _other)
+    if _sizes:
+        raise several_sizes("zeros", shape, _sizes)
     return _filled("zeros", shape, 0.0 if dtype is None else 0, dtype, device)
 
 
-def ones(shape: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+def ones(shape: Any, *_sizes: Never, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """Ones.
 
     Args:
@@ -187,10 +189,12 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None, **_other: Never) 
     """
     if _other:
         raise unknown_argument(ones, _other)
+    if _sizes:
+        raise several_sizes("ones", shape, _sizes)
     return _filled("ones", shape, 1.0 if dtype is None else 1, dtype, device)
 
 
-def empty(shape: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+def empty(shape: Any, *_sizes: Never, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """A tensor of unspecified values, to be filled by ``out=``; they are zeros.
 
     Args:
@@ -205,6 +209,8 @@ def empty(shape: Any, *, dtype: Any = None, device: Any = None, **_other: Never)
     """
     if _other:
         raise unknown_argument(empty, _other)
+    if _sizes:
+        raise several_sizes("empty", shape, _sizes)
     return _filled("empty", shape, 0.0 if dtype is None else 0, dtype, device)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
@@ -21,10 +22,11 @@ from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
+from firebrick.core.errors import ArgumentError, DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe, not_a_tensor
-from firebrick.core.other_arguments import answers_arguments, refuse_unknown
+from firebrick.core.other_arguments import refuse_unknown
 from firebrick.core.other_names import OF_MODULES, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
@@ -42,6 +44,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 watch: ContextVar[Callable[[Module, Any], None] | None] = ContextVar("firebrick_watch_modules", default=None)
+
+
+def _settings(init: Callable[..., None]) -> Callable[..., None]:
+    """The ``__init__`` of a layer: NumPy's scalars become Python's, and a tensor, which a call takes, is refused."""
+    with_settings = python_settings(init)
+
+    @wraps(init)
+    def made(self: Any, *args: Any, **named: Any) -> None:
+        given = next((v for v in args if isinstance(v, Tensor)), None)
+        if given is not None:
+            name = type(self).__name__
+            raise ArgumentError(
+                f"{name} takes settings when it is made, and tensors when it is called",
+                describe("x", given),
+                f"make the layer, then call it: nn.{name}(…)({', '.join(('x', 'y', 'z')[: len(args)])})",
+            )
+        with_settings(self, *args, **named)
+
+    return made
 
 
 def _without_settings(self: object) -> None:
@@ -78,9 +99,9 @@ class Module:
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         if "__init__" in cls.__dict__ and cls.__module__.startswith("firebrick."):  # a user's layer gets what it is given
-            cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _settings(cls.__init__)  # type: ignore[method-assign]
         elif cls.__init__ is object.__init__ and cls.__module__.startswith("firebrick."):
-            cls.__init__ = answers_arguments(_without_settings)  # type: ignore[method-assign]
+            cls.__init__ = _settings(_without_settings)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
         forward: Any  # may be overridden by any signature
@@ -184,7 +205,7 @@ class Module:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that a module has not; it names what to write."""
-            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, type(self), "model.{}")
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, lambda: dir(self), "model.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.
@@ -197,6 +218,12 @@ class Module:
             _check_fits(type(self).__name__, name, held, value)
             held._rebind(value.detach())
             return
+        if isinstance(value, Tensor) and value.leaf > 0 and not isinstance(value, (Parameter, Buffer)):
+            warn(
+                f"{type(self).__name__}.{name} is a tensor with require_grad(), which an optimizer does not find: "
+                f"write self.{name} = nn.Parameter(value)",
+                UserWarning,
+            )
         object.__setattr__(self, name, value)
         changed(self, name)
         path = name if not self._path else f"{self._path}.{name}"
