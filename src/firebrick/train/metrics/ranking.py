@@ -7,7 +7,6 @@ classes, or scores [batch, classes] of many, where each class is held against al
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
@@ -105,10 +105,9 @@ class _Ranking(Metric):
     def _rated(self, scores: Array, positive: Array, of: str) -> float:
         missing = self._undefined(int(positive.sum()), len(positive))
         if missing:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} of {of} is not defined: among {len(positive)} samples there are {missing}; it is NaN",
                 UndefinedMetricWarning,
-                stacklevel=4,
             )
             return math.nan
         return self._score(*_by_threshold(scores, positive))
