@@ -22,6 +22,7 @@ SEVERAL_PROCESSES = "it needs several processes, which an example in a docstring
 NO_EXAMPLE = {
     "fb.data.Portion": MADE_BY_THE_LIBRARY,
     "fb.distributed.MPIGroup": SEVERAL_PROCESSES,
+    "fb.nn.ForwardHook": MADE_BY_THE_LIBRARY,
     "fb.train.Compiled": MADE_BY_THE_LIBRARY,
     "fb.train.Strategy": PROTOCOL,
     "fb.train.Worker": SEVERAL_PROCESSES,

@@ -22,7 +22,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ArgumentError, DeviceMismatchError, DTypeError, ShapeError
+from firebrick.core.errors import ArgumentError, ConfigError, DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
 from firebrick.core.lines import warn
 from firebrick.core.operands import describe, not_a_tensor
@@ -33,6 +33,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.nn import saved
 from firebrick.nn.changes import changes
+from firebrick.nn.forward_hooks import Entry, ForwardHook, Function, after
 from firebrick.nn.parameter import Buffer, Parameter
 from firebrick.random import Generator
 
@@ -94,6 +95,7 @@ class Module:
     versioned = True  # every change of its attributes raises hooks.version
     unwatched = frozenset({"_path"})  # names for messages, which no result depends on
     training: bool = True
+    _forward_hooks: tuple[Entry, ...] = ()
     _path: str | None = None  # from the root that first named it; "" for a root
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -138,6 +140,8 @@ class Module:
         before = changes.count
         try:
             result = self.forward(*args, **kwargs)
+            if self._forward_hooks:
+                result = after(self, args, result)
         except BaseException as e:
             changes.failed(before)
             if kwargs and type(e) is TypeError and type(self).__module__.startswith("firebrick."):
@@ -317,6 +321,43 @@ class Module:
         for _, module in reversed(self.modules()):
             fn(module)
         return self
+
+    def register_forward_hook(self, fn: Function) -> ForwardHook:
+        """Have a function called after each call of this module: to look at what passes through it, or to change it.
+
+        Under ``jit`` a hook runs while the graph is made, so a list cannot keep what it sees there: return it, write it into
+        an ``nn.Buffer`` that is there before the call, or call the module outside of ``jit``. Copies of the module
+        (``fork``, ``copy.deepcopy``) have the same hooks; ``state_dict`` and checkpoints have none.
+
+        Args:
+            fn: Called with the module, the tuple of its positional arguments and its result. What it returns replaces the
+                result, unless it is None.
+
+        Returns:
+            Its ``remove`` method takes the hook out again, and so does the end of a ``with`` block.
+
+        Raises:
+            ConfigError: It is no function.
+
+        Example:
+            >>> import firebrick as fb
+            >>> model = fb.nn.Sequential(fb.nn.Linear(4, 3), fb.nn.ReLU())
+            >>> shapes = []
+            >>> with model[0].register_forward_hook(lambda module, args, result: shapes.append(result.shape)):
+            ...     _ = model(fb.ones((2, 4)))
+            >>> _ = model(fb.ones((5, 4)))
+            >>> shapes
+            [(2, 3)]
+        """
+        if not callable(fn):
+            raise ConfigError(
+                "a forward hook is a function of (module, args, result)",
+                type(fn).__name__,
+                "pass a function, without calling it",
+            )
+        entry = Entry(fn)
+        self._forward_hooks = (*self._forward_hooks, entry)
+        return ForwardHook(self, entry)
 
     def generators(self) -> dict[str, Generator]:
         """The random generators of the parts (of dropout, say) by path: their states belong in a checkpoint."""
