@@ -130,11 +130,11 @@ ANSWERS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a misspelling": (
         lambda: nn.Linear(2, 2, biass=False),
-        "Linear takes no argument biass\nReceived: biass=False.\nRemedy: write bias=False.",
+        "Linear takes no argument biass\nReceived: biass=False.\nRemedy: write bias=, if that is meant.",
     ),
     "an unknown one": (
         lambda: fb.softmax(X, temperature=2.0),
-        "softmax takes no argument temperature\nReceived: temperature=2.0.\nRemedy: its keyword arguments are axis.",
+        "softmax takes no argument temperature\nReceived: temperature=2.0.\nRemedy: its only keyword argument is axis.",
     ),
     "one where there is none": (
         lambda: fb.ravel(X, quux=1),
@@ -153,6 +153,26 @@ def test_a_call_with_an_unknown_argument_is_answered(name: str) -> None:
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: fb.zeros(2, 3), "zeros(2, 3).\nRemedy: write them as one tuple: zeros((2, 3))."),  # type: ignore[arg-type]
+        (
+            lambda: fb.ones((2, 3), fb.int32),
+            "ones((2, 3), … (DType)).\nRemedy: name what comes after the shape: dtype=, device=.",
+        ),  # type: ignore[arg-type]
+        (lambda: fb.empty(2, 3, "cpu"), "empty(2, 3, 'cpu').\nRemedy: name what comes after"),  # type: ignore[arg-type]
+        (lambda: fb.reshape(X, 4, 1), "reshape(x, 4, 1).\nRemedy: write them as one tuple: reshape(x, (4, 1))."),  # type: ignore[arg-type]
+        (lambda: fb.permute_dims(X, 1, 0), "Remedy: write them as one tuple: permute_dims(x, (1, 0))."),  # type: ignore[arg-type]
+        (lambda: fb.broadcast_to(X, 2, 2, 2), "Remedy: write them as one tuple: broadcast_to(x, (2, 2, 2))."),  # type: ignore[arg-type]
+    ],
+)
+def test_sizes_and_axes_one_by_one_are_answered_by_the_tuple(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(fb.ArgumentError, match="takes the shape or axes as one argument") as caught:
+        call()
+    assert text in str(caught.value)
 
 
 def test_every_function_along_an_axis_answers_dim() -> None:

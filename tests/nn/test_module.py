@@ -442,3 +442,9 @@ def test_an_attribute_that_requires_gradients_but_is_no_parameter_warns_at_the_u
         layer.scale = fb.ones(2)
         layer.bias.require_grad()
         layer.again = layer.bias
+
+        def kept(x: fb.Tensor) -> fb.Tensor:
+            layer.last = x
+            return fb.sum(x * x)
+
+        fb.grad(kept)(fb.ones(2))

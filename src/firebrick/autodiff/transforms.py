@@ -69,6 +69,11 @@ def track(t: Tensor) -> Node:
     return node
 
 
+def is_argument(t: Tensor) -> bool:
+    """Whether a tensor is a leaf that a running ``grad``, ``value_and_grad`` or ``vjp`` of this context tracks."""
+    return t.node is not None and t.node.id in _owned.get()
+
+
 class _Leaves:
     """The tracked leaves of one call, from ``track`` to ``restore``."""
 

@@ -77,6 +77,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "num_classes": "depth classes n_classes",
     "classes": "num_classes n_classes num_labels",
     "image": "image_size",
+    "columns": "nrow ncols",
     "widths": "pad pad_width paddings",
     "causal": "is_causal",
     "dropout": "dropout_p dropout_rate",
@@ -184,6 +185,7 @@ NOTES: Mapping[str, str] = {
     "argnums": "the gradient is by the first argument: make that a tuple of tensors, or reorder by a lambda",
     "scheduler": "pass a schedule as lr of the optimizer: optim.cosine(1e-3, steps=1000)",
     "lr_scheduler": "pass a schedule as lr of the optimizer: optim.cosine(1e-3, steps=1000)",
+    "padding_mode": 'pad x before it: fb.pad(x, widths, mode="reflect"), with padding=0',
     "lr": "the optimizer has the learning rate: optim.Adam(model, lr=1e-3)",
     "decimals": "scale before and after: fb.round(x * 100) / 100",
     "epochs": "pass it to fit: learner.fit(loader, epochs=10)",
@@ -228,15 +230,20 @@ def unknown_argument(fn: Callable[..., Any], given: Mapping[str, Any], name: str
     )
 
 
-def several_sizes(where: str, shape: Any, more: tuple[Any, ...]) -> ArgumentError:
-    """The error for a shape whose sizes were passed one by one, or for a dtype after the shape."""
-    if isinstance(shape, (tuple, list)):
-        remedy = (
-            f"name what comes after the shape: {where}({shape!r:.40}, dtype={_shown(more[0]) if type(more[0]) is str else '…'})"
-        )
-    else:
-        remedy = f"write the shape as one tuple: {where}({(shape, *more)!r:.40})"
-    return ArgumentError(f"{where} takes one positional argument, the shape", f"{(shape, *more)!r:.80}", remedy, op=where)
+def several_sizes(where: str, shape: Any, more: tuple[Any, ...], first: str = "") -> ArgumentError:
+    """The error for sizes (or axes) that were passed one by one, or for a dtype after the shape.
+
+    Args:
+        where: The function.
+        shape: What was passed as the shape.
+        more: What was passed after it.
+        first: The argument before the shape, with a comma.
+    """
+    remedy = "name what comes after the shape: dtype=, device="
+    if all(type(n) is int for n in (shape, *more)):
+        remedy = f"write them as one tuple: {where}({first}{(shape, *more)!r:.40})"
+    values = ", ".join(map(_shown, (shape, *more)))
+    return ArgumentError(f"{where} takes the shape or axes as one argument", f"{where}({first}{values:.80})", remedy, op=where)
 
 
 def answers_arguments(fn: Callable[P, T]) -> Callable[P, T]:
@@ -277,8 +284,10 @@ def _remedy(name: str, key: str, value: Any, known: list[inspect.Parameter]) -> 
     if key in NOTES:
         return NOTES[key]
     if near := get_close_matches(key, here, 1, 0.7):
-        return _written(name, here[near[0]], value, known)
+        return f"write {near[0]}=, if that is meant"
     keywords = [p.name for p in known if p.kind not in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
+    if len(keywords) == 1:
+        return f"its only keyword argument is {keywords[0]}"
     return f"its keyword arguments are {', '.join(keywords)}" if keywords else "it takes no keyword arguments"
 
 
@@ -295,4 +304,4 @@ def _shown(value: Any) -> str:
     """A plain value as it is written, another one by its type."""
     if isinstance(value, tuple) and all(type(v) in (int, float, str) for v in value):
         return f"{value!r:.80}"
-    return f"{value!r:.80}" if type(value) in (int, float, str, bool, type(None)) else f"… ({type(value).__name__})"
+    return f"{value!r:.80}" if type(value) in (int, float, str, bool, type(None)) else f"… ({value.__class__.__name__})"

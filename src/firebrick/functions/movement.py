@@ -11,7 +11,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.bind import bind, bind_as
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import several_sizes, unknown_argument
 from firebrick.core.shapes import (
     broadcast_shapes,
     normalize_axes,
@@ -37,7 +37,9 @@ def _list(where: str, arrays: Any) -> list[Tensor]:
     return list(arrays)
 
 
-def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None, out: Tensor | None = None, **_other: Never) -> Tensor:
+def reshape(
+    x: Tensor, /, shape: Any, *_sizes: Never, copy: bool | None = None, out: Tensor | None = None, **_other: Never
+) -> Tensor:
     """The same elements in another shape (one size may be -1).
 
     Args:
@@ -53,11 +55,13 @@ def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None, out: Tensor |
     """
     if _other:
         raise unknown_argument(reshape, _other)
+    if _sizes:
+        raise several_sizes("reshape", shape, _sizes, "x, ")
     _operand("reshape", x)
     return bind(OPS["reshape"], (x,), {"shape": resolve_reshape(shape, x.size)}, out)  # type: ignore[no-any-return]
 
 
-def permute_dims(x: Tensor, /, axes: Sequence[int], **_other: Never) -> Tensor:
+def permute_dims(x: Tensor, /, axes: Sequence[int], *_axes: Never, **_other: Never) -> Tensor:
     """Axes in another order: axis i of the result is axis axes[i] of x.
 
     Args:
@@ -71,6 +75,8 @@ def permute_dims(x: Tensor, /, axes: Sequence[int], **_other: Never) -> Tensor:
     """
     if _other:
         raise unknown_argument(permute_dims, _other)
+    if _axes:
+        raise several_sizes("permute_dims", axes, _axes, "x, ")
     _operand("permute_dims", x)
     if not isinstance(axes, (tuple, list)):
         raise ShapeError("permute_dims: axes is a tuple with each axis once", repr(axes), "pass e.g. (1, 0)")
@@ -149,7 +155,7 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /, **_other: Never) -> Te
     return permute_dims(x, order)
 
 
-def broadcast_to(x: Tensor, /, shape: Any, **_other: Never) -> Tensor:
+def broadcast_to(x: Tensor, /, shape: Any, *_sizes: Never, **_other: Never) -> Tensor:
     """x repeated along axes of size 1, and along new leading axes.
 
     Args:
@@ -163,6 +169,8 @@ def broadcast_to(x: Tensor, /, shape: Any, **_other: Never) -> Tensor:
     """
     if _other:
         raise unknown_argument(broadcast_to, _other)
+    if _sizes:
+        raise several_sizes("broadcast_to", shape, _sizes, "x, ")
     _operand("broadcast_to", x)
     return bind(OPS["broadcast_to"], (x,), {"shape": normalize_shape(shape, "broadcast_to")})  # type: ignore[no-any-return]
 

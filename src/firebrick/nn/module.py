@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 import numpy as np
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.transforms import is_argument
 from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
@@ -222,7 +223,8 @@ class Module:
             _check_fits(type(self).__name__, name, held, value)
             held._rebind(value.detach())
             return
-        if isinstance(value, Tensor) and value.leaf > 0 and not isinstance(value, (Parameter, Buffer)):
+        own = isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer))
+        if own and value.leaf > 0 and not is_argument(value):
             warn(
                 f"{type(self).__name__}.{name} is a tensor with require_grad(), which an optimizer does not find: "
                 f"write self.{name} = nn.Parameter(value)",
