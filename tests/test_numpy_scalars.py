@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,10 @@ EXAMPLES = [n for n in public_names() if n.same_as is None and ">>>" in n.doc an
 
 AS_THEY_ARE = {"asarray", "Buffer", "Parameter", "Share"}
 """Functions whose first argument is data, which keeps the dtype of NumPy's scalars; and a record that the library fills."""
+
+
+OTHERS = {"math", "np", "os", "tempfile", "Path", "re", "pickle", "json"}
+"""Names in examples that are not Firebrick's."""
 
 
 class WithNumPyScalars(ast.NodeTransformer):
@@ -45,7 +48,8 @@ class WithNumPyScalars(ast.NodeTransformer):
                 for n, v in self.defaults.items()
                 if n not in written and v is not None
             ]
-        if path.startswith("fb.") and re.fullmatch(r"[\w.]+", path) and path.rpartition(".")[2] not in AS_THEY_ARE:
+        owner, _, called = path.rpartition(".")
+        if owner and owner.partition(".")[0] not in OTHERS and called not in AS_THEY_ARE:
             node.args = [self._scalar(a) for a in node.args]
             for k in node.keywords:
                 k.value = self._scalar(k.value)
