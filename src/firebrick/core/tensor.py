@@ -21,6 +21,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.other_names import METHODS, UnknownNameError
 from firebrick.core.storage import Absent, Storage
+from firebrick.core.uncalled import Method
 
 _call = hooks.methods
 
@@ -123,6 +124,9 @@ class Tensor:
         if self.size != 1:
             raise ShapeError("item() needs a tensor of one element", str(self.aval), "index it first, or use x.numpy()")
         return hooks.to_host(self).reshape(()).item()
+
+    if not TYPE_CHECKING:  # for which its use without a call is an error by itself
+        item = Method(item)
 
     def tolist(self) -> Any:
         """Its values as nested lists of Python scalars."""
