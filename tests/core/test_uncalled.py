@@ -20,7 +20,8 @@ X = fb.asarray(2.0)
     "use",
     [
         lambda item: f"{item:.4f}", lambda item: 1.0 + item, lambda item: item * 2, float, round,
-        lambda item: sum([item, item]),        lambda item: np.mean([item, item]), lambda item: np.float32(1.0) / item, lambda item: item < 1.0,
+        lambda item: sum([item, item]), lambda item: np.mean([item, item]),
+        lambda item: np.float32(1.0) / item, lambda item: item < 1.0,
         lambda item: max(item, item), operator.neg, lambda item: item[0],
     ],
 )  # fmt: skip

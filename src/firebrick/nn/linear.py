@@ -68,7 +68,7 @@ class Linear(Module):
                 f"{describe('x', x)} and {describe('weight', self.weight)}",
                 "flatten x before: nn.Flatten(), or fb.flatten(x, start_axis=1)"
                 if x.ndim > 2 and prod(x.shape[1:]) == self.in_features
-                else "reshape x, or build the layer with its number of features",
+                else f"reshape x, or build the layer for it: nn.Linear({x.shape[-1] if x.ndim else 1}, {self.out_features})",
             )
         flat = x if x.ndim <= 2 else reshape(x, (prod(x.shape[:-1]), self.in_features))
         y = matmul(flat, matrix_transpose(self.weight))
