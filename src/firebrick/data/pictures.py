@@ -63,8 +63,11 @@ def save_image_grid(
     across, space = whole(_WHERE, "columns", columns, 1), whole(_WHERE, "padding", padding, 0)
     grid = _grid(_pixels(_batch(images, layout), low, high), across, space)
     part = goal.with_name(f".{goal.name}.part")
-    part.write_bytes(_png(grid))
-    part.replace(goal)  # a reader never sees half a picture
+    try:
+        part.write_bytes(_png(grid))
+        part.replace(goal)  # a reader never sees half a picture
+    finally:
+        part.unlink(missing_ok=True)
     return goal
 
 
