@@ -58,10 +58,10 @@ hooks.methods.update(
         "sum": statistical.sum,
         "to_device": movement.to_device,
         "to_dlpack": conversion.to_dlpack,
+        "universal": numpy_functions.universal,
     }
 )
 
-hooks.methods.update(universal=numpy_functions.universal)
 __all__ = [
     "activation",
     "complex",

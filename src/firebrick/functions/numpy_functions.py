@@ -7,16 +7,18 @@ Firebrick's function.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from firebrick.core.errors import OperandError
-from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
 from firebrick.core.other_names import FUNCTIONS
 from firebrick.core.tensor import Tensor
 from firebrick.functions import complex, elementwise, linear
+
+_MODULES = (elementwise, linear, complex)
 
 OPERATORS = {
     "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "true_divide": "divide",
@@ -47,12 +49,12 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], settings: dict[s
     in_place = written is not None and len(written) == 1 and written[0] is inputs[0] and len(settings) == 1
     if method == "__call__" and (not settings or in_place) and any(isinstance(v, (np.generic, np.ndarray)) for v in inputs):
         if name == "divmod":
-            return tuple(hooks.methods[n](*inputs) for n in ("floor_divide", "remainder"))
+            return tuple(_function(n)(*inputs) for n in ("floor_divide", "remainder"))
         if name in REFLECTED and not isinstance(inputs[0], Tensor):
             first = inputs[0][()] if isinstance(inputs[0], np.ndarray) and not inputs[0].ndim else inputs[0]
-            return hooks.methods[REFLECTED[name]](inputs[1], first)  # NumPy makes an array of a scalar that it compares
+            return _function(REFLECTED[name])(inputs[1], first)  # NumPy makes an array of a scalar that it compares
         if name in OPERATORS:
-            return hooks.methods[OPERATORS[name]](*inputs)
+            return _function(OPERATORS[name])(*inputs)
     tensor = next((v for v in (*inputs, *(written or ())) if isinstance(v, Tensor)), None)
     shown = describe("x", tensor) if tensor is not None else ""
     arrays = ", ".join(f"{n}.numpy()" for n in ("x", "y")[: ufunc.nin])
@@ -67,10 +69,11 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], settings: dict[s
 def _written(name: str, operands: int) -> str:
     """What to write here for a function of NumPy, where there is one."""
     here = OPERATORS.get(name) or SAME.get(name) or name
-    if _is_public(here):
+    if any(hasattr(module, here) for module in _MODULES):
         return f"write fb.{here}({', '.join('xy'[:operands])}), or "
     return f"write {FUNCTIONS[name]}, or " if name in FUNCTIONS else ""
 
 
-def _is_public(name: str) -> bool:
-    return any(callable(getattr(module, name, None)) for module in (elementwise, linear, complex))
+def _function(name: str) -> Callable[..., Any]:
+    """A public function by its name."""
+    return next(getattr(module, name) for module in _MODULES if hasattr(module, name))  # type: ignore[no-any-return]
