@@ -45,8 +45,8 @@ def test_warnings_of_training_are_at_the_users_call_of_fit() -> None:
     assert [w.filename for w in caught] == [__file__]
 
 
-def test_a_warning_while_firebrick_is_imported_is_at_the_users_import(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text("\nimport firebrick\n", "utf-8")
+def test_a_warning_while_firebrick_is_loaded_is_at_the_users_line(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import firebrick\nfirebrick.ones\n", "utf-8")
     environment = {"FIREBRICK_QUUX": "1", "PYTHONPATH": str(SOURCE.parent), "PATH": ""}
     done = subprocess.run(
         [sys.executable, "program.py"], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment

@@ -12,6 +12,7 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _BETWEEN = (
     "<firebrick program ",
     "<frozen importlib",
+    os.sep + "importlib" + os.sep,
     os.sep + "contextlib.py",
     os.sep + "functools.py",
     os.sep + "optree" + os.sep,
