@@ -11,7 +11,7 @@ import firebrick as fb
 from api_reference import PAGES, Name, UnplacedNameError, place, public_names, write
 from api_reference.docstrings import markdown, parse
 from api_reference.writing import OTHER_NAMES, member_docstring, members, parameters
-from firebrick.core import other_names
+from firebrick.core import other_arguments, other_names
 
 NAMES = [n for n in public_names() if n.same_as is None]
 
@@ -22,6 +22,7 @@ SEVERAL_PROCESSES = "it needs several processes, which an example in a docstring
 NO_EXAMPLE = {
     "fb.data.Portion": MADE_BY_THE_LIBRARY,
     "fb.distributed.MPIGroup": SEVERAL_PROCESSES,
+    "fb.nn.ForwardHook": MADE_BY_THE_LIBRARY,
     "fb.train.Compiled": MADE_BY_THE_LIBRARY,
     "fb.train.Strategy": PROTOCOL,
     "fb.train.Worker": SEVERAL_PROCESSES,
@@ -112,8 +113,10 @@ def test_the_names_of_other_libraries_stand_in_the_reference() -> None:
     text = write()["reference/other-names.md"]
     assert "| `zero_grad` | `nothing: gradients are returned" in text
     names = [n for n, v in vars(other_names).items() if n.isupper() and isinstance(v, dict)]
-    assert len(names) == len(OTHER_NAMES)
+    assert len(names) + 2 == len(OTHER_NAMES)  # and two tables of arguments
     rows = [f"| `{name}` | `{written}` |" for n in names for name, written in getattr(other_names, n).items()]
+    rows += [f"| `{name}` | `{written}` |" for name, written in other_arguments.NOTES.items()]
+    rows += [f"| `{name}` | `{', '.join(f'{n}=' for n in here)}` |" for name, here in other_arguments.ARGUMENTS.items()]
     assert [row for row in rows if row not in text] == []
 
 

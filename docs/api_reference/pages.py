@@ -105,7 +105,8 @@ PAGES: dict[str, tuple[Page, ...]] = {
         Page("nn-module", "Modules and parameters", (
             "The base class of layers and models, parameters, containers, initial values and state dicts."
         ), (
-            "firebrick.nn.module", "firebrick.nn.parameter", "firebrick.nn.structure", "firebrick.nn.saved",
+            "firebrick.nn.module", "firebrick.nn.forward_hooks", "firebrick.nn.parameter", "firebrick.nn.structure",
+            "firebrick.nn.saved",
             "firebrick.nn.weight_norm", "fb.nn.initial", "fb.nn.initial.*",
         )),
         Page("nn-linear", "Linear layers and embeddings", "Layers that multiply by a weight or look rows up in it.", (

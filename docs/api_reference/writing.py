@@ -14,6 +14,7 @@ from api_reference.names import Name, public_names
 from api_reference.pages import PAGES, Page, place
 from firebrick.core import other_names
 from firebrick.core.config import SETTINGS
+from firebrick.core.other_arguments import ARGUMENTS, NOTES
 
 _WIDTH = 88
 _CALLS = ("__call__", "__enter__", "__iter__", "__getitem__")
@@ -29,6 +30,8 @@ OTHER_NAMES = {
     "Attributes of dtypes, as in x.dtype.NAME": other_names.OF_DTYPES,
     "Methods and attributes of modules": other_names.OF_MODULES,
     "Methods and attributes of optimizers": other_names.OF_OPTIMIZERS,
+    "Keyword arguments": {name: ", ".join(f"{n}=" for n in here) for name, here in ARGUMENTS.items()},
+    "Keyword arguments without a counterpart": NOTES,
 }
 """Names of other libraries, by where they are used."""
 
@@ -216,7 +219,7 @@ def _signature(path: str, value: Any, kind: str) -> str:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
-    parameters = list(signature.parameters.values())
+    parameters = [p for p in signature.parameters.values() if not p.name.startswith("_")]
     if kind in ("method", "classmethod"):
         parameters = parameters[1:]
     texts = []

@@ -61,6 +61,7 @@ from firebrick.core.dtypes import (
 )
 from firebrick.core.dtypes import bool_ as bool
 from firebrick.core.errors import (
+    ArgumentError,
     BudgetWarning,
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -349,6 +350,7 @@ __array_api_version__ = "2024.12"
 newaxis = None
 
 __all__ = [
+    "ArgumentError",
     "BudgetWarning",
     "CollectiveMismatchError",
     "CollectiveTimeoutError",

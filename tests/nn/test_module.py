@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -425,3 +426,25 @@ def test_apply_calls_each_part_once_and_the_module_last() -> None:
     assert seen[-1] is model
     assert seen.index(model[1]) > seen.index(model[1][0])
     assert model.named_modules() == model.modules()
+
+
+def test_an_attribute_that_requires_gradients_but_is_no_parameter_warns_at_the_users_line() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            self.weight = fb.ones(3).require_grad()
+
+    with pytest.warns(UserWarning, match=r"Scale\.weight is a tensor with require_grad\(\).*nn\.Parameter\(value\)") as caught:
+        Scale()
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer = nn.Linear(2, 1)
+        layer.scale = fb.ones(2)
+        layer.bias.require_grad()
+        layer.again = layer.bias
+
+        def kept(x: fb.Tensor) -> fb.Tensor:
+            layer.last = x
+            return fb.sum(x * x)
+
+        fb.grad(kept)(fb.ones(2))

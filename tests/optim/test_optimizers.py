@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -426,3 +427,12 @@ def test_an_optimizer_that_lacks_a_part_is_refused_by_the_parts_name() -> None:
 def test_settings_have_the_defaults_of_their_optimizer(name: str) -> None:
     settings = getattr(optim, name)(nn.Linear(2, 2), lr=0.1).settings
     assert settings == type(settings)()
+
+
+def test_the_number_of_updates_is_an_int_that_is_answered_when_called() -> None:
+    optimizer = optim.SGD(nn.Linear(2, 1), lr=0.1)
+    assert optimizer.step == 0
+    assert json.dumps([optimizer.step + 1, optimizer.step]) == "[1, 0]"
+    assert type(pickle.loads(pickle.dumps(optimizer.step))) is int
+    with pytest.raises(fb.ArgumentError, match=r"write optimizer\.update\(model, gradients\)"):
+        optimizer.step()  # type: ignore[operator]

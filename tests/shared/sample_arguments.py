@@ -329,8 +329,7 @@ class Call:
                 grouped[base].append(value)
             else:
                 positional.append(value)
-        parameters = inspect.signature(self.function).parameters.values()
-        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        if any(p.kind is p.VAR_POSITIONAL for p in _parameters(self.function)):
             positional = [*positional[:-1], *positional[-1]]
         return self.function(*positional, **by_name, **KEYWORDS.get(self.name, {}), **keywords)
 
@@ -340,8 +339,13 @@ class Call:
         return [k for k, v in self.arrays.items() if isinstance(v, np.ndarray)]
 
 
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function, without those that only take what is refused."""
+    return [p for p in inspect.signature(function).parameters.values() if not p.name.startswith("_")]
+
+
 def _named(function: Callable[..., Any], name: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = _parameters(function)
     several = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), len(args))
     if several < len(args):
         args = (*args[:several], list(args[several:]))

@@ -12,7 +12,6 @@ keeps what it computes until its last use, and a ``BudgetWarning`` reports it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +22,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import BudgetWarning
 from firebrick.core.hooks import hooks
+from firebrick.core.lines import warn
 from firebrick.core.op import Op
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
@@ -238,13 +238,12 @@ class Budget:
             return
         self._reported = True
         wanted = {id(v): v.nbytes for n in nodes for v in (*n.inputs, *n.outputs) if isinstance(v, Recipe)}
-        warnings.warn(
+        warn(
             f"fb.checkpointing(budget={self.limit}): the budget is too small and cannot be met. A backward pass over {ops} "
             f"recorded ops has run {runs} ops again, as much as it may, and keeps from here on what it computes. "
             f"Pass a larger budget (what gradient rules still want are {sum(wanted.values())} bytes), or use "
             'fb.checkpoint around parts of the function, or fb.checkpointing("balanced")',
             BudgetWarning,
-            stacklevel=2,
         )
 
 

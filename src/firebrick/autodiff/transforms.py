@@ -22,6 +22,7 @@ from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.journal import all_or_none
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops.casts import conjugate, real
 
@@ -66,6 +67,11 @@ def track(t: Tensor) -> Node:
     node = leaf_on_top(t)
     t.node, t.slot = node, 0
     return node
+
+
+def is_argument(t: Tensor) -> bool:
+    """Whether a tensor is a leaf that a running ``grad``, ``value_and_grad`` or ``vjp`` of this context tracks."""
+    return t.node is not None and t.node.id in _owned.get()
 
 
 class _Leaves:
@@ -164,6 +170,7 @@ def value_and_grad(
 ) -> Differentiated[X, P, tuple[tuple[Tensor, A], Any], tuple[tuple[Tensor, A], Gradients], tuple[tuple[Tensor, A], X]]: ...
 @overload
 def value_and_grad(fn: Callable[..., Any], *, has_aux: bool) -> Callable[..., tuple[Any, Any]]: ...
+@answers_arguments
 def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
     """A function that returns ``(fn(...), gradients of it by the first argument)``.
 
@@ -181,12 +188,37 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
         (6.0, [3.0, 3.0])
     """
 
+    return _value_and_grad_of("value_and_grad", fn, has_aux)
+
+
+def _value_and_grad_of(where: str, fn: Callable[..., Any], has_aux: bool) -> Callable[..., tuple[Any, Any]]:
+    _check_function(where, fn)
+
     @wraps(fn)
     def wrapped(argument: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         leaves = _Leaves(argument)
         return all_or_none(partial(_value_and_grad, leaves, fn, args, kwargs, has_aux), leaves.restore)
 
     return wrapped
+
+
+def _check_function(where: str, fn: Any) -> None:
+    if not callable(fn):
+        raise OperandError(
+            f"{where} takes a function and returns one that computes gradients",
+            describe("fn", fn) if isinstance(fn, Tensor) else type(fn).__name__,
+            f"write the loss as a function: fb.{where}(lambda x: fb.sum(x**2))(x)",
+            op=where,
+        )
+
+
+def _scalar_remedy(loss: Any) -> str:
+    """What to do about a result that is no scalar tensor."""
+    if isinstance(loss, (tuple, list)):
+        return "return (loss, auxiliary) and pass has_aux=True, or return the loss alone"
+    if isinstance(loss, (int, float)):
+        return "return the tensor itself, not its value (item(), float())"
+    return "reduce it with fb.mean or fb.sum" if isinstance(loss, Tensor) else "return the loss"
 
 
 def _value_and_grad(
@@ -205,14 +237,16 @@ def _value_and_grad(
         raise GradientError(
             "a function to differentiate returns a scalar tensor" + (" and auxiliary values" if has_aux else ""),
             describe("result", loss) if isinstance(loss, Tensor) else type(loss).__name__,
-            "reduce it with fb.mean or fb.sum",
+            _scalar_remedy(loss),
         )
     check_real(loss)
     if loss.node is None:
         raise GradientError(
             "the result must depend on the first argument",
             describe("result", loss) + ", untracked",
-            "use the first argument in the function; comparisons, rounding and integer results have no gradient",
+            "nothing that is trained was found: model.unfreeze() trains frozen parameters, and a weight is an nn.Parameter"
+            if not leaves.nodes
+            else "use the first argument in the function; comparisons, rounding and integer results have no gradient",
         )
     nodes = reachable(loss.node, leaves.ids)
     outer = leaves.within_another(nodes)
@@ -240,6 +274,7 @@ def grad(
 ) -> Differentiated[X, P, tuple[Any, A], tuple[Gradients, A], tuple[X, A]]: ...
 @overload
 def grad(fn: Callable[..., Any], *, has_aux: bool) -> Callable[..., Any]: ...
+@answers_arguments
 def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]:
     """A function that returns the gradient of ``fn`` by its first argument (with ``has_aux``: and the auxiliary values).
 
@@ -253,7 +288,7 @@ def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]
         >>> second(fb.asarray(2.0)).item()
         12.0
     """
-    both = value_and_grad(fn, has_aux=has_aux)
+    both = _value_and_grad_of("grad", fn, has_aux)
 
     @wraps(fn)
     def wrapped(argument: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,6 @@ import struct
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firebrick.core.config import config
+from firebrick.core.lines import warn
 from firebrick.core.untrusted import json_of, opened, rest_of
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class ObjectStore:
     def _warn_once(self, kind: str, home: Path, text: str) -> None:
         if (kind, home) not in self._warned:  # once, since it affects all kernels alike
             self._warned.add((kind, home))
-            warnings.warn(text, CacheWarning, stacklevel=4)
+            warn(text, CacheWarning)
 
 
 def pack(key: bytes, image: bytes, facts: dict[str, Any]) -> bytes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.core.lines import warn
 
 
 def _count(text: Any) -> int:
@@ -154,7 +154,7 @@ class Config:
             name = key.removeprefix("FIREBRICK_").lower()
             if name not in SETTINGS:
                 known = ", ".join(f"FIREBRICK_{n.upper()}" for n in SETTINGS)
-                warnings.warn(f"{key} names no setting of Firebrick; there are {known}", stacklevel=3)
+                warn(f"{key} names no setting of Firebrick; there are {known}", UserWarning)
                 continue
             self._set(name, text, f"environment ({key})")
 

@@ -48,6 +48,10 @@ class OperandError(FirebrickError, TypeError):
     """An operand is no Firebrick tensor."""
 
 
+class ArgumentError(FirebrickError, TypeError):
+    """A call has an argument that the function does not take; the text names the one that it has instead."""
+
+
 class DeviceMismatchError(FirebrickError, ValueError):
     """Operands of one operation lie on more than one device."""
 

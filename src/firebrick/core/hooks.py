@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         array_namespace: Callable[[str | None], Any]
         dlpack_device: Callable[[Tensor], tuple[int, int]]
         to_dlpack: Callable[..., Any]
+        universal: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
         find_generator: Callable[[Any], Callable[[], Any] | None]
 
 

@@ -9,7 +9,14 @@ from types import CodeType, FrameType
 from typing import Any
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_BETWEEN = ("<firebrick program ", os.sep + "contextlib.py", os.sep + "functools.py", os.sep + "optree" + os.sep)
+_BETWEEN = (
+    "<firebrick program ",
+    "<frozen importlib",
+    os.sep + "importlib" + os.sep,
+    os.sep + "contextlib.py",
+    os.sep + "functools.py",
+    os.sep + "optree" + os.sep,
+)
 
 
 _MOST = 4096  # names of files that are remembered; compiled programs have a name each

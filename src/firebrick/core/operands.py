@@ -94,6 +94,12 @@ def not_a_tensor(where: str, name: str, value: Any, device: str | None) -> Opera
         got = f"{name}: a NumPy array {value.dtype}{list(value.shape)}"
     else:
         got = f"{name}: {type(value).__name__} {value!r:.80}"
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, Tensor) for v in value):
+        return OperandError(
+            f"{where}: {name} must be one Firebrick tensor",
+            f"{name}: a {type(value).__name__} of {len(value)} tensors",
+            "pass one of them, or join them: fb.stack(tensors) along a new axis, fb.concat(tensors) along the first",
+        )
     where_to = f', device="{device}"' if device else ""
     return OperandError(
         f"{where}: {name} must be a Firebrick tensor",

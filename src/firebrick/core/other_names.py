@@ -6,7 +6,7 @@ Firebrick, the error says what to write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 Names = Mapping[str, str]
@@ -327,6 +327,9 @@ OF_MODULES: Names = {
     "register_module": "an attribute: self.layer = module",
     "register_buffer": "an attribute: self.name = nn.Buffer(value)",
     "register_parameter": "an attribute: self.name = nn.Parameter(value)",
+    "register_forward_pre_hook": "a module whose forward changes x and calls this one, or model.register_forward_hook(fn)",
+    "register_full_backward_hook": "fb.register_hook(x, fn) of a tensor",
+    "register_backward_hook": "fb.register_hook(x, fn) of a tensor",
     "zero_grad": "nothing: gradients are returned, by fb.value_and_grad(function)(model, …)",
     "requires_grad_": "model.freeze() and model.unfreeze()",
     "trainable": "model.freeze() and model.unfreeze()",
@@ -358,11 +361,13 @@ class UnknownNameError(AttributeError):
         what: What has no such attribute, as "module 'firebrick'".
         attribute: The name.
         names: What to write, by names elsewhere.
-        known: The names that there are, or the class whose attributes they are, which are listed only when it is read.
+        known: The names that there are, or a function that lists them, which is called only when it is read.
         shown: How one of them is written, as "fb.{}".
     """
 
-    def __init__(self, what: str, attribute: str, names: Names, known: Iterable[str] | type, shown: str) -> None:
+    def __init__(
+        self, what: str, attribute: str, names: Names, known: Iterable[str] | Callable[[], Iterable[str]], shown: str
+    ) -> None:
         super().__init__(what, attribute)
         self._parts = what, attribute, names, known, shown
 
@@ -374,7 +379,7 @@ class UnknownNameError(AttributeError):
         if name in names:
             written = names[name]
             return f"{text}: none is needed{written[7:]}" if written.startswith("nothing") else f"{text}: write {written}"
-        listed: Iterable[str] = dir(known) if isinstance(known, type) else known
+        listed = known() if callable(known) else known
         public = [n for n in listed if not n.startswith("_")]
         near = [n for n in public if n.lower() == name.lower()] or get_close_matches(name, public, 1, 0.75)
         return f"{text}: did you mean {shown.format(near[0])}?" if near else text

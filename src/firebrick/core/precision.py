@@ -15,6 +15,7 @@ from firebrick.core.autocast import NARROW, autocast_dtype
 from firebrick.core.dtypes import DType, float32, promote
 from firebrick.core.errors import FirebrickError
 from firebrick.core.hooks import hooks
+from firebrick.core.other_arguments import refuse_unknown
 from firebrick.core.tensor import Tensor
 
 P = ParamSpec("P")
@@ -50,10 +51,14 @@ def in_wide_float32(function: Callable[P, R]) -> Callable[P, R]:
 def _decorated(function: Callable[P, R], kept: bool) -> Callable[P, R]:
     @wraps(function)
     def computed(*args: P.args, **kwargs: P.kwargs) -> R:
-        for x in (*args, *kwargs.values()) if kwargs else args:
-            if isinstance(x, Tensor) and x.dtype in NARROW:
-                return cast(R, _computed(function, args, kwargs, kept and autocast_dtype() is not None))
-        return function(*args, **kwargs)
+        try:
+            for x in (*args, *kwargs.values()) if kwargs else args:
+                if isinstance(x, Tensor) and x.dtype in NARROW:
+                    return cast(R, _computed(function, args, kwargs, kept and autocast_dtype() is not None))
+            return function(*args, **kwargs)
+        except TypeError:
+            refuse_unknown(function, args, kwargs)
+            raise
 
     return computed
 

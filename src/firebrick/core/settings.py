@@ -16,6 +16,7 @@ import numpy as np
 
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError
+from firebrick.core.other_arguments import refuse_unknown
 from firebrick.core.weak import Weak
 
 P = ParamSpec("P")
@@ -35,7 +36,11 @@ def python_settings(fn: Callable[P, T]) -> Callable[P, T]:
     @wraps(fn)
     def called(*args: P.args, **named: P.kwargs) -> T:
         given: Any = _plain(args)
-        return fn(*given, **_plain(named))
+        try:
+            return fn(*given, **_plain(named))
+        except TypeError:
+            refuse_unknown(fn, args, named)
+            raise
 
     return called
 

@@ -29,6 +29,8 @@ def broadcast_shapes(*shapes: Shape, op: str = "broadcast_shapes") -> Shape:
     for shape in shapes:
         if not isinstance(shape, tuple):
             raise ShapeError(f"{op}: a shape is a tuple of sizes", repr(shape), "pass e.g. (3, 1)")
+    if op == "broadcast_shapes":  # a user's call, whose sizes may be NumPy's
+        shapes = tuple(tuple(index(n) for n in shape) for shape in shapes)
     out: tuple[int, ...] = shapes[0] if shapes else ()
     for shape in shapes[1:]:
         if shape == out:

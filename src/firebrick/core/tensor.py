@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from firebrick.core import html
 from firebrick.core.aval import Aval, Shape
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.errors import DTypeError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.other_names import METHODS, UnknownNameError
 from firebrick.core.storage import Absent, Storage
+from firebrick.core.uncalled import Method
 
 _call = hooks.methods
 
@@ -50,7 +52,6 @@ class Tensor:
 
     __slots__ = ("__weakref__", "device", "dtype", "label", "leaf", "node", "shape", "slot", "storage")
     _title = "tensor"  # what its text begins with
-    __array_ufunc__ = None  # NumPy's operators defer to ours, which raise with the remedy
     __array_priority__ = 1000
 
     def __init__(self, storage: Storage, dtype: DType, shape: Shape, device: Device, label: str | None = None) -> None:
@@ -124,9 +125,16 @@ class Tensor:
             raise ShapeError("item() needs a tensor of one element", str(self.aval), "index it first, or use x.numpy()")
         return hooks.to_host(self).reshape(()).item()
 
+    if not TYPE_CHECKING:  # for which its use without a call is an error by itself
+        item = Method(item)
+
     def tolist(self) -> Any:
         """Its values as nested lists of Python scalars."""
         return hooks.to_host(self).tolist()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        """Operators of a NumPy scalar and a tensor; NumPy's functions of tensors raise."""
+        return _call["universal"](ufunc, method, inputs, settings)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         host = hooks.to_host(self)
@@ -164,12 +172,16 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a 0-d tensor")
+            raise OperandError(
+                "len() needs a tensor with an axis", str(self.aval), "x.size is the number of elements", op="len"
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise TypeError("iteration over a 0-d tensor")
+            raise OperandError(
+                "iteration needs a tensor with an axis", str(self.aval), "read its value with x.item()", op="iteration"
+            )
         return (self[i] for i in range(self.shape[0]))
 
     __hash__ = object.__hash__
@@ -203,7 +215,7 @@ class Tensor:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that tensors have not; it names what to write."""
-            raise UnknownNameError("'Tensor' object", name, METHODS, Tensor, "x.{}")
+            raise UnknownNameError("'Tensor' object", name, METHODS, lambda: dir(Tensor), "x.{}")
 
     def __format__(self, spec: str) -> str:
         """Its text; with a format, such as ``f"{loss:.4f}"``, the value of a tensor of one element in that format.
@@ -487,49 +499,59 @@ class Tensor:
         """
         return _call["astype"](self, dtype)
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Sum over axes: ``fb.sum``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.sum, _other, "x.sum")
         return _call["sum"](self, axis=axis, keepdims=keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Arithmetic mean over axes: ``fb.mean``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.mean, _other, "x.mean")
         return _call["mean"](self, axis=axis, keepdims=keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Largest element over axes: ``fb.max``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.max, _other, "x.max")
         return _call["max"](self, axis=axis, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Smallest element over axes: ``fb.min``.
 
         Args:
             axis: Axis or tuple of axes; all by default.
             keepdims: Whether reduced axes stay, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.min, _other, "x.min")
         return _call["min"](self, axis=axis, keepdims=keepdims)
 
-    def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def argmax(self, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
         """Lowest index of the largest element: ``fb.argmax``.
 
         Args:
             axis: Axis; by default the index is of the flattened tensor.
             keepdims: Whether the axis stays, with size 1.
         """
+        if _other:
+            raise unknown_argument(Tensor.argmax, _other, "x.argmax")
         return _call["argmax"](self, axis=axis, keepdims=keepdims)
 
 

@@ -8,6 +8,7 @@ from firebrick.data.dataset import ArrayDataset, Dataset, Subset, holdout, rando
 from firebrick.data.errors import LoaderError, SampleError, UncheckedCursorWarning, UnknownLengthError, WorkerDiedError
 from firebrick.data.loader import DataLoader
 from firebrick.data.order import permutation
+from firebrick.data.pictures import save_image_grid
 from firebrick.data.placing import Portion
 from firebrick.data.samplers import BucketSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler, WeightedSampler
 from firebrick.data.stream import IterableDataset
@@ -45,5 +46,6 @@ __all__ = [
     "pad_collate",
     "permutation",
     "random_split",
+    "save_image_grid",
     "worker_info",
 ]

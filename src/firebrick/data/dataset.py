@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.data.errors import LoaderError
 from firebrick.data.listed import STORED, Computed, digest, drawn, listed
@@ -168,6 +169,7 @@ class Subset:
         return works_by_rows(self.dataset, "fetch")
 
 
+@answers_arguments
 def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:
     """Split a data set in two at random: the samples kept, and a ``fraction`` held out (at least one sample each).
 
@@ -202,6 +204,7 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
     return kept, held
 
 
+@answers_arguments
 def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int = 0) -> list[Subset]:
     """Split a data set at random.
 

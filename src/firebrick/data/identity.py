@@ -12,7 +12,6 @@ import hashlib
 import pickle
 import random as python_random
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from itertools import islice
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
+from firebrick.core.lines import warn
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import shown
 from firebrick.data.assembly import Job, reading
@@ -303,9 +303,8 @@ def check_cursor(name: str, saved: Mapping[str, Any], found: Mapping[str, Any]) 
             f"loader.set_epoch({epoch}), or start a new run",
         )
     if why := unchecked(saved, found):
-        warnings.warn(
+        warn(
             f'the cursor that loader "{name}" goes on from cannot be compared with its data: {why}. If the data or their '
             "order are others, samples are repeated and left out: see that they are the same",
             UncheckedCursorWarning,
-            stacklevel=3,
         )

@@ -28,6 +28,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError, FirebrickError
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.timeline import HOST
 from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
@@ -106,6 +107,7 @@ class DataLoader(Generic[Batch]):
         ([1.0, 2.0], Device('cpu:2'), 'batch 0 of loader "train"')
     """
 
+    @answers_arguments
     def __init__(
         self,
         dataset: Dataset | IterableDataset,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isqrt
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def words_at(seed: int, epoch: int, positions: Array, each: int, purpose: int) -
 
 def stream(seed: int, epoch: int, purpose: int) -> Array:
     """The key of the random words that seed and epoch give for a purpose: uint32 [4]."""
+    seed, epoch = index(seed), index(epoch)  # NumPy's integers would overflow
     return np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, epoch & 0xFFFFFFFF, purpose], np.uint32)
 
 

@@ -12,6 +12,7 @@ from firebrick.functions import (
     losses,
     movement,
     normalisation,
+    numpy_functions,
     searching,
     statistical,
 )
@@ -57,6 +58,7 @@ hooks.methods.update(
         "sum": statistical.sum,
         "to_device": movement.to_device,
         "to_dlpack": conversion.to_dlpack,
+        "universal": numpy_functions.universal,
     }
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
@@ -36,7 +37,7 @@ from firebrick.functions.statistical import cumulative_sum
 from firebrick.ops import OPS
 
 
-def hstack(arrays: Sequence[Tensor], /) -> Tensor:
+def hstack(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
     """Tensors joined along their second axis; vectors along their only one.
 
     Args:
@@ -47,11 +48,13 @@ def hstack(arrays: Sequence[Tensor], /) -> Tensor:
         >>> fb.hstack([fb.asarray([[1], [2]]), fb.asarray([[3], [4]])]).tolist()
         [[1, 3], [2, 4]]
     """
+    if _other:
+        raise unknown_argument(hstack, _other)
     found = [atleast_1d(a) for a in _list("hstack", arrays)]
     return join("hstack", found, 0 if found[0].ndim == 1 else 1)
 
 
-def vstack(arrays: Sequence[Tensor], /) -> Tensor:
+def vstack(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
     """Tensors joined along their first axis; vectors as rows.
 
     Args:
@@ -62,10 +65,12 @@ def vstack(arrays: Sequence[Tensor], /) -> Tensor:
         >>> fb.vstack([fb.asarray([1, 2]), fb.asarray([3, 4])]).tolist()
         [[1, 2], [3, 4]]
     """
+    if _other:
+        raise unknown_argument(vstack, _other)
     return join("vstack", [atleast_2d(a) for a in _list("vstack", arrays)], 0)
 
 
-def unstack(x: Tensor, /, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Tensor, /, axis: int = 0, **_other: Never) -> tuple[Tensor, ...]:
     """The slices of x along an axis, without that axis: what ``stack`` joins again.
 
     Args:
@@ -77,6 +82,8 @@ def unstack(x: Tensor, /, axis: int = 0) -> tuple[Tensor, ...]:
         >>> [row.tolist() for row in fb.unstack(fb.asarray([[1, 2], [3, 4]]))]
         [[1, 2], [3, 4]]
     """
+    if _other:
+        raise unknown_argument(unstack, _other)
     _operand("unstack", x)
     at = normalize_axis(axis, x.ndim, "unstack")
     rest = (*x.shape[:at], *x.shape[at + 1 :])
@@ -88,7 +95,7 @@ def _cut(x: Tensor, ends: Sequence[int], at: int) -> list[Tensor]:
     return split(x, [b - a for a, b in zip((0, *ends), (*ends, x.shape[at]), strict=True)], axis=at)
 
 
-def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
+def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0, **_other: Never) -> list[Tensor]:
     """x cut into parts of nearly equal size, the first ones being larger, or at given indices.
 
     Args:
@@ -101,6 +108,8 @@ def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0) -> l
         >>> [part.tolist() for part in fb.array_split(fb.asarray([1, 2, 3, 4, 5]), 3)]
         [[1, 2], [3, 4], [5]]
     """
+    if _other:
+        raise unknown_argument(array_split, _other)
     _operand("array_split", x)
     at = normalize_axis(axis, x.ndim, "array_split")
     n = x.shape[at]
@@ -113,7 +122,7 @@ def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0) -> l
     return split(x, [n // count + (k < n % count) for k in range(count)], axis=at)
 
 
-def chunk(x: Tensor, chunks: int, /, axis: int = 0) -> list[Tensor]:
+def chunk(x: Tensor, chunks: int, /, axis: int = 0, **_other: Never) -> list[Tensor]:
     """x cut into at most ``chunks`` parts of one size, the last being smaller where it does not divide.
 
     Args:
@@ -126,6 +135,8 @@ def chunk(x: Tensor, chunks: int, /, axis: int = 0) -> list[Tensor]:
         >>> [part.tolist() for part in fb.chunk(fb.asarray([1, 2, 3, 4, 5]), 3)]
         [[1, 2], [3, 4], [5]]
     """
+    if _other:
+        raise unknown_argument(chunk, _other)
     _operand("chunk", x)
     at = normalize_axis(axis, x.ndim, "chunk")
     count = _count("chunk", "chunks", chunks)
@@ -144,7 +155,7 @@ def _count(where: str, name: str, value: Any) -> int:
     return found
 
 
-def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1), **_other: Never) -> Tensor:
     """x turned ``k`` times by 90 degrees in the plane of two axes, from the first towards the second.
 
     Args:
@@ -157,6 +168,8 @@ def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1)) -> Tensor:
         >>> fb.rot90(fb.asarray([[1, 2], [3, 4]])).tolist()
         [[2, 4], [1, 3]]
     """
+    if _other:
+        raise unknown_argument(rot90, _other)
     _operand("rot90", x)
     k = whole("rot90", "k", k)
     if not isinstance(axes, (tuple, list)):
@@ -173,7 +186,7 @@ def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1)) -> Tensor:
     return flip(swapaxes(x, *at), axis=at[1])
 
 
-def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
+def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **_other: Never) -> Tensor:
     """Elements moved along axes; what leaves at the end comes back at the start.
 
     Args:
@@ -186,6 +199,8 @@ def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | N
         >>> fb.roll(fb.asarray([1, 2, 3, 4]), 1).tolist()
         [4, 1, 2, 3]
     """
+    if _other:
+        raise unknown_argument(roll, _other)
     _operand("roll", x)
     if axis is None:
         if isinstance(shift, (tuple, list)):
@@ -207,7 +222,7 @@ def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | N
     return x
 
 
-def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
+def tile(x: Tensor, repetitions: int | Sequence[int], /, **_other: Never) -> Tensor:
     """x side by side with itself, ``repetitions[k]`` times along axis k; missing axes or repetitions are 1, in front.
 
     Args:
@@ -219,6 +234,8 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
         >>> fb.tile(fb.asarray([1, 2]), (2, 2)).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
+    if _other:
+        raise unknown_argument(tile, _other)
     _operand("tile", x)
     times = normalize_shape(repetitions, "tile")
     n = max(x.ndim, len(times))
@@ -230,7 +247,8 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
 
 
 def repeat(
-    x: Tensor, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None, *, size: int | None = None
+    x: Tensor, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None, *, size: int | None = None,
+    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """Each element repeated, its copies next to each other.
 
@@ -251,6 +269,8 @@ def repeat(
         >>> fb.repeat(fb.asarray([1, 2]), fb.asarray([2, 1]), size=4).tolist()
         [1, 1, 2, 2]
     """
+    if _other:
+        raise unknown_argument(repeat, _other)
     _operand("repeat", x)
     check_devices("repeat", x=x, repeats=repeats)
     length = None if size is None else whole("repeat", "size", size, 0)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Never
 
 from firebrick.core.autocast import narrow
 from firebrick.core.aval import Shape
@@ -17,6 +18,7 @@ from firebrick.core.bind import bind
 from firebrick.core.dtypes import no_common_dtype, promote
 from firebrick.core.errors import ConfigError, OperandError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.tensor import Tensor
 from firebrick.functions.diagonals import diagonal
 from firebrick.functions.elementwise import astype
@@ -64,7 +66,7 @@ class Plan:
     order: tuple[int, ...]
 
 
-def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
+def einsum(subscripts: str, /, *operands: Tensor, **_other: Never) -> Tensor:
     """Sum of products of tensors over named axes: Einstein's convention.
 
     Each operand's axes have a letter; a letter that the result lacks is summed over. A letter that occurs twice in one
@@ -92,6 +94,8 @@ def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
 
     Source: Smith, Gray, "opt_einsum", Journal of Open Source Software 3 (2018) 753, for the order of contractions.
     """
+    if _other:
+        raise unknown_argument(einsum, _other)
     if not isinstance(subscripts, str):
         raise OperandError("einsum: subscripts is a string", repr(subscripts)[:80], 'pass e.g. "ij,jk->ik"')
     for i, x in enumerate(operands):
@@ -304,7 +308,7 @@ def _leads(b: Labels, a: Labels, output: Labels) -> bool:
     return bool(own) and own[0] in b
 
 
-def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+def outer(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
     """Every product of an element of x1 with one of x2; both are flattened.
 
     Args:
@@ -319,6 +323,8 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
         >>> fb.outer(fb.asarray([1, 2]), fb.asarray([3, 4])).tolist()
         [[3, 4], [6, 8]]
     """
+    if _other:
+        raise unknown_argument(outer, _other)
     check_operand("outer", x1, "numeric", "x1")
     check_operand("outer", x2, "numeric", "x2")
     check_devices("outer", x1=x1, x2=x2)

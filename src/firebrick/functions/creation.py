@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe, not_a_tensor
+from firebrick.core.other_arguments import several_sizes, unknown_argument
 from firebrick.core.rounding import number
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
@@ -55,7 +56,7 @@ def _check_plain(where: str, **values: Any) -> None:
             raise OperandError(f"{where}: {name} is a Python number", describe(name, value), f"read it: {name}.item()")
 
 
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """A tensor of one value.
 
     Args:
@@ -73,6 +74,8 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         >>> fb.full(2, 7.0).tolist()
         [7.0, 7.0]
     """
+    if _other:
+        raise unknown_argument(full, _other)
     return _filled("full", shape, fill_value, dtype, device)
 
 
@@ -151,7 +154,7 @@ def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
         raise DTypeError(want, f"an int of {value.bit_length()} bits", "use a smaller one") from None
 
 
-def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros(shape: Any, *_sizes: Never, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """Zeros.
 
     Args:
@@ -164,10 +167,14 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.zeros((1, 2)).tolist()
         [[0.0, 0.0]]
     """
+    if _other:
+        raise unknown_argument(zeros, _other)
+    if _sizes:
+        raise several_sizes("zeros", shape, _sizes)
     return _filled("zeros", shape, 0.0 if dtype is None else 0, dtype, device)
 
 
-def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones(shape: Any, *_sizes: Never, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """Ones.
 
     Args:
@@ -180,10 +187,14 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.ones(2).tolist()
         [1.0, 1.0]
     """
+    if _other:
+        raise unknown_argument(ones, _other)
+    if _sizes:
+        raise several_sizes("ones", shape, _sizes)
     return _filled("ones", shape, 1.0 if dtype is None else 1, dtype, device)
 
 
-def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty(shape: Any, *_sizes: Never, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """A tensor of unspecified values, to be filled by ``out=``; they are zeros.
 
     Args:
@@ -196,6 +207,10 @@ def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.empty((2, 0)).shape
         (2, 0)
     """
+    if _other:
+        raise unknown_argument(empty, _other)
+    if _sizes:
+        raise several_sizes("empty", shape, _sizes)
     return _filled("empty", shape, 0.0 if dtype is None else 0, dtype, device)
 
 
@@ -205,7 +220,7 @@ def _like(where: str, x: Any, fill_value: Any, dtype: Any, device: Any) -> Tenso
     return _filled(where, x.shape, fill_value, dtype, x.device if device is None else device)
 
 
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """A tensor of one value with x's shape.
 
     Args:
@@ -222,10 +237,12 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
         >>> fb.full_like(fb.zeros(2), 3.0).tolist()
         [3.0, 3.0]
     """
+    if _other:
+        raise unknown_argument(full_like, _other)
     return _like("full_like", x, fill_value, dtype, device)
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """Zeros with x's shape.
 
     Args:
@@ -238,10 +255,12 @@ def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
         >>> fb.zeros_like(fb.ones(2)).tolist()
         [0.0, 0.0]
     """
+    if _other:
+        raise unknown_argument(zeros_like, _other)
     return _like("zeros_like", x, 0, dtype, device)
 
 
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """Ones with x's shape.
 
     Args:
@@ -254,10 +273,12 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.ones_like(fb.zeros(2)).tolist()
         [1.0, 1.0]
     """
+    if _other:
+        raise unknown_argument(ones_like, _other)
     return _like("ones_like", x, 1, dtype, device)
 
 
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
     """A tensor of x's shape and unspecified values, to be filled by ``out=``; they are zeros.
 
     Args:
@@ -270,10 +291,14 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
         >>> fb.empty_like(fb.ones((2, 3))).shape
         (2, 3)
     """
+    if _other:
+        raise unknown_argument(empty_like, _other)
     return _like("empty_like", x, 0, dtype, device)
 
 
-def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None, **_other: Never
+) -> Tensor:
     """start, start + step, … before stop (0, 1, … before start if stop is left out).
 
     Args:
@@ -297,6 +322,8 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
         >>> fb.arange(1, 7, 2).tolist()
         [1, 3, 5]
     """
+    if _other:
+        raise unknown_argument(arange, _other)
     goal = find_device(device)
     start, stop, step = map(weak_scalar, (start, stop, step))
     low, high = (0, start) if stop is None else (start, stop)
@@ -356,7 +383,15 @@ def _number(where: str, start: Any, stop: Any, num: Any) -> int:
 
 
 def linspace(
-    start: complex, stop: complex, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+    start: complex,
+    stop: complex,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+    **_other: Never,
 ) -> Tensor:
     """``num`` numbers evenly spaced from start to stop.
 
@@ -379,6 +414,8 @@ def linspace(
         >>> fb.linspace(0.0, 1.0, 3).tolist()
         [0.0, 0.5, 1.0]
     """
+    if _other:
+        raise unknown_argument(linspace, _other)
     start, stop = weak_scalar(start), weak_scalar(stop)
     return _spaced(
         "linspace", np.linspace(start, stop, _number("linspace", start, stop, num), endpoint=endpoint), dtype, device
@@ -386,7 +423,16 @@ def linspace(
 
 
 def logspace(
-    start: float, stop: float, /, num: int, *, base: float = 10.0, dtype: Any = None, device: Any = None, endpoint: bool = True
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    base: float = 10.0,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+    **_other: Never,
 ) -> Tensor:
     """``num`` powers of ``base`` whose exponents are evenly spaced from start to stop.
 
@@ -410,13 +456,23 @@ def logspace(
         >>> fb.logspace(0, 2, 3).tolist()
         [1.0, 10.0, 100.0]
     """
+    if _other:
+        raise unknown_argument(logspace, _other)
     start, stop, base = map(weak_scalar, (start, stop, base))
     found = np.logspace(start, stop, _number("logspace", start, stop, num), base=base, endpoint=endpoint)
     return _spaced("logspace", found, dtype, device)
 
 
 def geomspace(
-    start: complex, stop: complex, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+    start: complex,
+    stop: complex,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+    **_other: Never,
 ) -> Tensor:
     """``num`` numbers from start to stop, each a constant multiple of the one before.
 
@@ -440,6 +496,8 @@ def geomspace(
         >>> fb.geomspace(1.0, 8.0, 4).tolist()
         [1.0, 2.0, 4.0, 8.0]
     """
+    if _other:
+        raise unknown_argument(geomspace, _other)
     start, stop = weak_scalar(start), weak_scalar(stop)
     count = _number("geomspace", start, stop, num)
     if start == 0 or stop == 0:
@@ -449,7 +507,9 @@ def geomspace(
     return _spaced("geomspace", np.geomspace(start, stop, count, endpoint=endpoint), dtype, device)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None, **_other: Never
+) -> Tensor:
     """Matrix [n_rows, n_cols] of ones on a diagonal, zeros elsewhere.
 
     Args:
@@ -464,6 +524,8 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
         >>> fb.eye(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(eye, _other)
     goal = find_device(device)
     dt = as_dtype(dtype) if dtype is not None else default_dtype("float", goal)
     rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
@@ -471,7 +533,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)
 
 
-def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> Tensor:
+def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32, **_other: Never) -> Tensor:
     """One row of zeros with a one at each index: shape [..., num_classes].
 
     Args:
@@ -487,6 +549,8 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
         >>> fb.one_hot(fb.asarray([1]), 3).tolist()
         [[0.0, 1.0, 0.0]]
     """
+    if _other:
+        raise unknown_argument(one_hot, _other)
     check_operand("one_hot", x, "integer")
     classes = whole("one_hot", "num_classes", num_classes, 0)
     goal = dtypes.dtype_argument("one_hot", dtype)
@@ -495,7 +559,9 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
     return astype(OPS["equal"](rows, arange(classes, dtype=dtypes.int64, device=x.device)), goal)
 
 
-def tril_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
+def tril_indices(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None, **_other: Never
+) -> tuple[Tensor, Tensor]:
     """Rows and columns of the elements on and below the k-th diagonal, row by row: a key, ``x[fb.tril_indices(n)]``.
 
     Args:
@@ -512,10 +578,14 @@ def tril_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, devic
         >>> [at.tolist() for at in fb.tril_indices(2)]
         [[0, 1, 1], [0, 0, 1]]
     """
+    if _other:
+        raise unknown_argument(tril_indices, _other)
     return _triangle("tril_indices", n_rows, n_cols, k, device, lower=True)
 
 
-def triu_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
+def triu_indices(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None, **_other: Never
+) -> tuple[Tensor, Tensor]:
     """Rows and columns of the elements on and above the k-th diagonal, row by row: a key, ``x[fb.triu_indices(n)]``.
 
     Args:
@@ -532,6 +602,8 @@ def triu_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, devic
         >>> [at.tolist() for at in fb.triu_indices(2)]
         [[0, 0, 1], [0, 1, 1]]
     """
+    if _other:
+        raise unknown_argument(triu_indices, _other)
     return _triangle("triu_indices", n_rows, n_cols, k, device, lower=False)
 
 
@@ -552,7 +624,7 @@ def _matrix(where: str, x: Any) -> Tensor:
     return x
 
 
-def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+def tril(x: Tensor, /, *, k: int = 0, **_other: Never) -> Tensor:
     """x with zeros above the k-th diagonal of its last two axes.
 
     Args:
@@ -564,12 +636,14 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
         >>> fb.tril(fb.ones((2, 2))).tolist()
         [[1.0, 0.0], [1.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(tril, _other)
     x, k = _matrix("tril", x), whole("tril", "k", k)
     keep = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_), x.device)
     return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
 
 
-def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+def triu(x: Tensor, /, *, k: int = 0, **_other: Never) -> Tensor:
     """x with zeros below the k-th diagonal of its last two axes.
 
     Args:
@@ -581,12 +655,14 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
         >>> fb.triu(fb.ones((2, 2))).tolist()
         [[1.0, 1.0], [0.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(triu, _other)
     x, k = _matrix("triu", x), whole("triu", "k", k)
     drop = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=np.bool_), x.device)
     return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: Tensor, indexing: str = "xy", **_other: Never) -> list[Tensor]:
     """Coordinate tensors of a grid, from one vector for each axis.
 
     Args:
@@ -601,6 +677,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
         >>> [g.tolist() for g in fb.meshgrid(fb.asarray([1, 2]), fb.asarray([3]), indexing="ij")]
         [[[1], [2]], [[3], [3]]]
     """
+    if _other:
+        raise unknown_argument(meshgrid, _other)
     found = _list("meshgrid", arrays)
     for i, a in enumerate(found):
         if a.ndim > 1:

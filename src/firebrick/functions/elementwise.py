@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, overload
+from typing import Any, Never, Protocol, overload
 
 from firebrick.backends.contract import check_storable
 from firebrick.core.aval import Aval
@@ -18,6 +18,7 @@ from firebrick.core.dtypes import DType, bool_, complex64, complex128, dtype_arg
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import KIND_TEXT, Op
 from firebrick.core.operands import check_operand, check_out, not_a_tensor
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
@@ -81,7 +82,9 @@ _LOGICAL = "a bool, integer, floating or complex"
 def _unary(name: str, example: str) -> Unary:
     op = OPS[name]
 
-    def function(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    def function(x: Tensor, /, *, out: Tensor | None = None, **_other: Never) -> Tensor:
+        if _other:
+            raise unknown_argument(function, _other)
         if out is None:
             return unary(op, x)  # type: ignore[no-any-return]
         return bind(op, (x,), {}, out)  # type: ignore[no-any-return]
@@ -436,6 +439,7 @@ def clip(
     max: Tensor | Scalar | None = None,
     *,
     out: Tensor | None = None,
+    **_other: Never,
 ) -> Tensor:
     """x limited to [min, max]; a missing bound limits nothing; a gradient passes where x is at a bound.
 
@@ -450,6 +454,8 @@ def clip(
         >>> fb.clip(fb.asarray([-1.0, 0.5, 3.0]), 0.0, 1.0).tolist()
         [0.0, 0.5, 1.0]
     """
+    if _other:
+        raise unknown_argument(clip, _other)
     if not isinstance(x, Tensor):
         raise not_a_tensor("clip", "x", x, None)
     if min is None or max is None:
@@ -468,7 +474,7 @@ def _limits(dt: DType) -> tuple[Any, Any]:
     return float("-inf"), float("inf")
 
 
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None, **_other: Never) -> Tensor:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap.
 
     Args:
@@ -485,6 +491,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
         >>> fb.astype(fb.asarray([1.7, -300.0]), fb.int8).tolist()
         [1, -128]
     """
+    if _other:
+        raise unknown_argument(astype, _other)
     from firebrick.core.errors import DTypeError
 
     if not isinstance(x, Tensor):
@@ -504,7 +512,9 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
     return bind(OPS["cast"], (x,), {"dtype": goal})  # type: ignore[no-any-return]
 
 
-def nan_to_num(x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(
+    x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None, **_other: Never
+) -> Tensor:
     """x with numbers in place of NaN and infinities, where the gradient is 0.
 
     Args:
@@ -518,6 +528,8 @@ def nan_to_num(x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, n
         >>> fb.nan_to_num(fb.asarray([fb.nan, fb.inf, 2.0]), posinf=9.0).tolist()
         [0.0, 9.0, 2.0]
     """
+    if _other:
+        raise unknown_argument(nan_to_num, _other)
     check_operand("nan_to_num", x, "floating")
     top = float(limits(x.dtype).max)
     high = top if posinf is None else number("nan_to_num", "posinf", posinf)

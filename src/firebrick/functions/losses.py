@@ -86,6 +86,7 @@ def cross_entropy(
     label_smoothing = number(name, "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ConfigError(f"{name}: label_smoothing lies in [0, 1]", repr(label_smoothing), "pass e.g. 0.1")
+    _check_order(name, "logits", logits, labels)
     operands(name, logits=logits, labels=labels, weight=weight)
     ignore_index = python_scalar(ignore_index)
     if labels.dtype.kind == "float" and labels.shape == logits.shape and logits.ndim:
@@ -544,6 +545,17 @@ def _along(weight: Tensor, axis: int, ndim: int) -> Tensor:
 def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"{name}: weight is [{classes}], one number a class", describe("weight", weight), "reshape it")
+
+
+def _check_order(name: str, scores_name: str, scores: Any, labels: Any) -> None:
+    """Raise where labels were passed as scores and scores as labels."""
+    if isinstance(scores, Tensor) and isinstance(labels, Tensor) and scores.dtype.is_integer and labels.dtype.kind == "float":
+        raise DTypeError(
+            f"{name}: {scores_name} come first, floating, and labels second, integers",
+            f"{describe(scores_name, scores)} and {describe('labels', labels)}",
+            f"swap the arguments: {name}({scores_name}, labels)",
+            op=name,
+        )
 
 
 def _check_labels(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import tril, triu
@@ -185,7 +186,7 @@ def squares(x: Tensor) -> Tensor:
 # decompositions
 
 
-def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+def cholesky(x: Tensor, /, *, upper: bool = False, **_other: Never) -> Tensor:
     """The triangular factor of positive definite matrices: L Lᴴ = x, or Uᴴ U = x.
 
     Args:
@@ -203,11 +204,13 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
         >>> fb.linalg.cholesky(fb.asarray([[4.0, 2.0], [2.0, 5.0]])).tolist()
         [[2.0, 0.0], [1.0, 2.0]]
     """
+    if _other:
+        raise unknown_argument(cholesky, _other)
     factor = bind(OPS["cholesky"], (check_lapack("cholesky", x, square=True),), {})
     return adjoint(factor) if upper else factor  # type: ignore[no-any-return]
 
 
-def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Tensor, /, *, mode: str = "reduced", **_other: Never) -> QRResult:
     """Q with orthonormal columns and upper triangular R, Q R = x, the diagonal of R real and ≥ 0.
 
     Args:
@@ -220,12 +223,14 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
         >>> fb.linalg.qr(fb.asarray([[0.0, 1.0], [2.0, 3.0]])).R.tolist()
         [[2.0, 3.0], [0.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(qr, _other)
     if mode not in ("reduced", "complete"):
         raise ConfigError('qr: mode is "reduced" or "complete"', repr(mode), "use one of these")
     return QRResult(*bind(OPS["qr"], (check_lapack("qr", x),), {"complete": mode == "complete"}))
 
 
-def eigh(x: Tensor, /) -> EighResult:
+def eigh(x: Tensor, /, **_other: Never) -> EighResult:
     """Eigenvalues of Hermitian matrices in ascending order, and orthonormal eigenvectors.
 
     Args:
@@ -245,10 +250,12 @@ def eigh(x: Tensor, /) -> EighResult:
         >>> fb.linalg.eigh(fb.asarray([[3.0, 0.0], [0.0, -2.0]])).eigenvalues.tolist()
         [-2.0, 3.0]
     """
+    if _other:
+        raise unknown_argument(eigh, _other)
     return EighResult(*bind(OPS["eigh"], (check_lapack("eigh", x, square=True),), {}))
 
 
-def eigvalsh(x: Tensor, /) -> Tensor:
+def eigvalsh(x: Tensor, /, **_other: Never) -> Tensor:
     """Eigenvalues of Hermitian matrices in ascending order.
 
     Args:
@@ -265,11 +272,13 @@ def eigvalsh(x: Tensor, /) -> Tensor:
         >>> fb.linalg.eigvalsh(fb.asarray([[3.0, 0.0], [0.0, -2.0]])).tolist()
         [-2.0, 3.0]
     """
+    if _other:
+        raise unknown_argument(eigvalsh, _other)
     with named("eigvalsh", "eigh"):
         return bind(OPS["eigh"], (check_lapack("eigvalsh", x, square=True),), {})[0]  # type: ignore[no-any-return]
 
 
-def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Tensor, /, *, full_matrices: bool = True, **_other: Never) -> SVDResult:
     """Singular values in descending order and their vectors: U diag(S) Vᴴ = x.
 
     Args:
@@ -292,6 +301,8 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
         >>> fb.linalg.svd(fb.asarray([[0.0, 2.0], [1.0, 0.0]])).S.tolist()
         [2.0, 1.0]
     """
+    if _other:
+        raise unknown_argument(svd, _other)
     u, s, vh = bind(OPS["svd"], (check_lapack("svd", x),), {})
     if full_matrices:
         u, vh = _completed(u), adjoint(_completed(adjoint(vh)))
@@ -307,7 +318,7 @@ def _completed(q: Tensor) -> Tensor:
     return concat([q, whole[..., k:]], axis=-1)
 
 
-def svdvals(x: Tensor, /) -> Tensor:
+def svdvals(x: Tensor, /, **_other: Never) -> Tensor:
     """Singular values of matrices in descending order.
 
     Args:
@@ -324,6 +335,8 @@ def svdvals(x: Tensor, /) -> Tensor:
         >>> fb.linalg.svdvals(fb.asarray([[0.0, 2.0], [1.0, 0.0]])).tolist()
         [2.0, 1.0]
     """
+    if _other:
+        raise unknown_argument(svdvals, _other)
     with named("svdvals", "svd"):
         return bind(OPS["svd"], (check_lapack("svdvals", x),), {})[1]  # type: ignore[no-any-return]
 
@@ -331,7 +344,7 @@ def svdvals(x: Tensor, /) -> Tensor:
 # determinants, inverses and equations
 
 
-def slogdet(x: Tensor, /) -> SlogdetResult:
+def slogdet(x: Tensor, /, **_other: Never) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants; 0 and -∞ for a singular matrix.
 
     Args:
@@ -346,10 +359,12 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
         >>> sign.item(), abs(logabsdet.item())
         (-1.0, 0.0)
     """
+    if _other:
+        raise unknown_argument(slogdet, _other)
     return SlogdetResult(*bind(OPS["slogdet"], (check_lapack("slogdet", x, square=True),), {}))
 
 
-def det(x: Tensor, /) -> Tensor:
+def det(x: Tensor, /, **_other: Never) -> Tensor:
     """Determinants [...] of square matrices.
 
     Args:
@@ -360,11 +375,13 @@ def det(x: Tensor, /) -> Tensor:
         >>> round(fb.linalg.det(fb.asarray([[1.0, 2.0], [3.0, 4.0]])).item(), 3)
         -2.0
     """
+    if _other:
+        raise unknown_argument(det, _other)
     sign, logabs = bind(OPS["slogdet"], (check_lapack("det", x, square=True),), {})
     return sign * exp(logabs)  # type: ignore[no-any-return]
 
 
-def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+def solve(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
     """The X with x1 X = x2.
 
     Args:
@@ -382,6 +399,8 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
         >>> fb.linalg.solve(fb.asarray([[2.0, 0.0], [0.0, 4.0]]), fb.asarray([2.0, 2.0])).tolist()
         [1.0, 0.5]
     """
+    if _other:
+        raise unknown_argument(solve, _other)
     return _solve("solve", x1, x2, {})
 
 
@@ -398,7 +417,9 @@ def _solve(name: str, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> Tensor:
     return found[..., 0]
 
 
-def solve_triangular(x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+def solve_triangular(
+    x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False, **_other: Never
+) -> Tensor:
     """The X with T X = x2 (or X T = x2), T being a triangle of x1; the rest of x1 is not read.
 
     Args:
@@ -420,6 +441,8 @@ def solve_triangular(x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = Tru
         >>> fb.linalg.solve_triangular(t, fb.asarray([2.0, 5.0]), upper=False).tolist()
         [1.0, 1.0]
     """
+    if _other:
+        raise unknown_argument(solve_triangular, _other)
     check_lapack("solve_triangular", x1, "x1", square=True)
     if unitriangular:
         x1 = (triu(x1, k=1) if upper else tril(x1, k=-1)) + _eye(x1, x1.shape[-1])
@@ -431,7 +454,7 @@ def solve_triangular(x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = Tru
     return matrix_transpose(turned)
 
 
-def inv(x: Tensor, /) -> Tensor:
+def inv(x: Tensor, /, **_other: Never) -> Tensor:
     """Inverses [..., n, n] of square matrices.
 
     Args:
@@ -445,6 +468,8 @@ def inv(x: Tensor, /) -> Tensor:
         >>> fb.linalg.inv(fb.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
         [[0.5, 0.0], [0.0, 0.25]]
     """
+    if _other:
+        raise unknown_argument(inv, _other)
     check_lapack("inv", x, square=True)
     with named("inv", "solve"):
         return bind(OPS["solve"], (x, _eye(x, x.shape[-1])), {})  # type: ignore[no-any-return]
@@ -463,7 +488,7 @@ def _rtol(where_: str, x: Tensor, rtol: Any) -> Tensor:
     return _on(x, np.asarray(number(where_, "rtol", rtol), real.np))
 
 
-def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -> Tensor:
     """Moore-Penrose inverses [..., n, m] of matrices [..., m, n].
 
     Args:
@@ -479,11 +504,13 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
         >>> [round(v, 3) for v in fb.linalg.pinv(fb.asarray([[2.0, 0.0]]))[:, 0].tolist()]
         [0.5, 0.0]
     """
+    if _other:
+        raise unknown_argument(pinv, _other)
     check_lapack("pinv", x)
     return bind(OPS["pinv"], (x, _rtol("pinv", x, rtol)), {})  # type: ignore[no-any-return]
 
 
-def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -> Tensor:
     """The number of singular values above rtol times the largest.
 
     Args:
@@ -501,6 +528,8 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
         >>> fb.linalg.matrix_rank(fb.ones((3, 3))).item()
         1
     """
+    if _other:
+        raise unknown_argument(matrix_rank, _other)
     check_lapack("matrix_rank", x)
     with named("matrix_rank", "svdvals"):
         return _rank(svdvals(x.detach()), _rtol("matrix_rank", x, rtol))
@@ -510,7 +539,7 @@ def _rank(s: Tensor, rtol: Tensor) -> Tensor:
     return sum_(s > expand_dims(rtol, axis=-1) * s[..., :1], axis=-1)
 
 
-def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
+def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -> LstsqResult:
     """The X of least norm among those that minimise the norm of x1 X - x2.
 
     Args:
@@ -531,6 +560,8 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
         >>> [round(v, 3) for v in fb.linalg.lstsq(x, fb.asarray([1.0, 3.0, 5.0])).solution.tolist()]
         [1.0, 2.0]
     """
+    if _other:
+        raise unknown_argument(lstsq, _other)
     check_lapack("lstsq", x1, "x1")
     check_precise("lstsq", check_inexact("lstsq", x2, "x2"))
     check_devices("lstsq", x1=x1, x2=x2)
@@ -548,7 +579,7 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
     return LstsqResult(found, residuals, _rank(s.detach(), cutoff), s)
 
 
-def expm(x: Tensor, /) -> Tensor:
+def expm(x: Tensor, /, **_other: Never) -> Tensor:
     """Matrix exponentials Σ xᵏ / k! of matrices [..., n, n].
 
     Args:
@@ -565,10 +596,12 @@ def expm(x: Tensor, /) -> Tensor:
     Source: Higham, "The scaling and squaring method for the matrix exponential revisited", 2005; Van Loan, "Computing
     integrals involving the matrix exponential", 1978, for the derivative.
     """
+    if _other:
+        raise unknown_argument(expm, _other)
     return bind(OPS["expm"], (check_lapack("expm", x, square=True),), {})  # type: ignore[no-any-return]
 
 
-def matrix_power(x: Tensor, n: int, /) -> Tensor:
+def matrix_power(x: Tensor, n: int, /, **_other: Never) -> Tensor:
     """Square matrices to an integer power, by repeated squaring; negative powers are those of the inverse.
 
     Args:
@@ -583,6 +616,8 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         >>> fb.linalg.matrix_power(fb.asarray([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
         [[1.0, 5.0], [0.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(matrix_power, _other)
     check_matrix("matrix_power", x, square=True)
     n = whole("matrix_power", "n", n)
     if n < 0:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Never
 
 from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.bind import bind, bind_as
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
+from firebrick.core.other_arguments import several_sizes, unknown_argument
 from firebrick.core.shapes import (
     broadcast_shapes,
     normalize_axes,
@@ -36,7 +37,9 @@ def _list(where: str, arrays: Any) -> list[Tensor]:
     return list(arrays)
 
 
-def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None, out: Tensor | None = None) -> Tensor:
+def reshape(
+    x: Tensor, /, shape: Any, *_sizes: Never, copy: bool | None = None, out: Tensor | None = None, **_other: Never
+) -> Tensor:
     """The same elements in another shape (one size may be -1).
 
     Args:
@@ -50,11 +53,15 @@ def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None, out: Tensor |
         >>> fb.reshape(fb.arange(6), (2, -1)).shape
         (2, 3)
     """
+    if _other:
+        raise unknown_argument(reshape, _other)
+    if _sizes:
+        raise several_sizes("reshape", shape, _sizes, "x, ")
     _operand("reshape", x)
     return bind(OPS["reshape"], (x,), {"shape": resolve_reshape(shape, x.size)}, out)  # type: ignore[no-any-return]
 
 
-def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+def permute_dims(x: Tensor, /, axes: Sequence[int], *_axes: Never, **_other: Never) -> Tensor:
     """Axes in another order: axis i of the result is axis axes[i] of x.
 
     Args:
@@ -66,6 +73,10 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
         >>> fb.permute_dims(fb.zeros((2, 3, 4)), (2, 0, 1)).shape
         (4, 2, 3)
     """
+    if _other:
+        raise unknown_argument(permute_dims, _other)
+    if _axes:
+        raise several_sizes("permute_dims", axes, _axes, "x, ")
     _operand("permute_dims", x)
     if not isinstance(axes, (tuple, list)):
         raise ShapeError("permute_dims: axes is a tuple with each axis once", repr(axes), "pass e.g. (1, 0)")
@@ -73,7 +84,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     return bind_as("permute_dims", OPS["permute"], (x,), {"axes": order})  # type: ignore[no-any-return]
 
 
-def matrix_transpose(x: Tensor, /) -> Tensor:
+def matrix_transpose(x: Tensor, /, **_other: Never) -> Tensor:
     """The transpose of the last two axes.
 
     Args:
@@ -84,13 +95,15 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
         >>> fb.matrix_transpose(fb.zeros((5, 2, 3))).shape
         (5, 3, 2)
     """
+    if _other:
+        raise unknown_argument(matrix_transpose, _other)
     _operand("matrix_transpose", x)
     if x.ndim < 2:
         raise ShapeError("matrix_transpose needs at least two axes", describe("x", x), "add an axis")
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
+def swapaxes(x: Tensor, axis1: int, axis2: int, /, **_other: Never) -> Tensor:
     """Two axes exchanged.
 
     Args:
@@ -103,6 +116,8 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
         >>> fb.swapaxes(fb.zeros((2, 3, 4)), 0, -1).shape
         (4, 3, 2)
     """
+    if _other:
+        raise unknown_argument(swapaxes, _other)
     _operand("swapaxes", x)
     a, b = (normalize_axis(k, x.ndim, "swapaxes") for k in (axis1, axis2))
     order = list(range(x.ndim))
@@ -110,7 +125,7 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
     return permute_dims(x, order)
 
 
-def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
+def moveaxis(x: Tensor, source: Any, destination: Any, /, **_other: Never) -> Tensor:
     """Axes moved to other positions; the others keep their order.
 
     Args:
@@ -123,6 +138,8 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
         >>> fb.moveaxis(fb.zeros((2, 3, 4)), 0, -1).shape
         (3, 4, 2)
     """
+    if _other:
+        raise unknown_argument(moveaxis, _other)
     _operand("moveaxis", x)
     src = [normalize_axis(a, x.ndim, "moveaxis") for a in (source if isinstance(source, tuple) else (source,))]
     dst = [normalize_axis(a, x.ndim, "moveaxis") for a in (destination if isinstance(destination, tuple) else (destination,))]
@@ -138,7 +155,7 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
     return permute_dims(x, order)
 
 
-def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
+def broadcast_to(x: Tensor, /, shape: Any, *_sizes: Never, **_other: Never) -> Tensor:
     """x repeated along axes of size 1, and along new leading axes.
 
     Args:
@@ -150,11 +167,15 @@ def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
         >>> fb.broadcast_to(fb.asarray([1, 2]), (2, 2)).tolist()
         [[1, 2], [1, 2]]
     """
+    if _other:
+        raise unknown_argument(broadcast_to, _other)
+    if _sizes:
+        raise several_sizes("broadcast_to", shape, _sizes, "x, ")
     _operand("broadcast_to", x)
     return bind(OPS["broadcast_to"], (x,), {"shape": normalize_shape(shape, "broadcast_to")})  # type: ignore[no-any-return]
 
 
-def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
+def broadcast_arrays(*arrays: Tensor, **_other: Never) -> list[Tensor]:
     """All tensors broadcast to their common shape.
 
     Args:
@@ -165,12 +186,14 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
         >>> [a.shape for a in fb.broadcast_arrays(fb.zeros((3, 1)), fb.zeros(2))]
         [(3, 2), (3, 2)]
     """
+    if _other:
+        raise unknown_argument(broadcast_arrays, _other)
     found = _list("broadcast_arrays", arrays)
     shape = broadcast_shapes(*(a.shape for a in found), op="broadcast_arrays")
     return [broadcast_to(a, shape) for a in found]
 
 
-def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0, **_other: Never) -> Tensor:
     """x with a new axis of size 1, or several, at these positions of the result.
 
     Args:
@@ -182,6 +205,8 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
         >>> fb.expand_dims(fb.zeros(3), axis=(0, -1)).shape
         (1, 3, 1)
     """
+    if _other:
+        raise unknown_argument(expand_dims, _other)
     _operand("expand_dims", x)
     if isinstance(axis, (tuple, list)):
         at = normalize_axes(axis, x.ndim + len(axis), "expand_dims")
@@ -191,7 +216,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
     return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
-def squeeze(x: Tensor, /, axis: Any) -> Tensor:
+def squeeze(x: Tensor, /, axis: Any, **_other: Never) -> Tensor:
     """x without the named axes, which must have size 1.
 
     Args:
@@ -203,6 +228,8 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
         >>> fb.squeeze(fb.zeros((1, 3)), 0).shape
         (3,)
     """
+    if _other:
+        raise unknown_argument(squeeze, _other)
     _operand("squeeze", x)
     axes = normalize_axes(axis, x.ndim, "squeeze")
     if any(x.shape[a] != 1 for a in axes):
@@ -210,7 +237,7 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
     return reshape(x, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
-def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1, **_other: Never) -> Tensor:
     """Neighbouring axes, from ``start_axis`` to ``end_axis`` inclusive (all by default), as one.
 
     Args:
@@ -223,6 +250,8 @@ def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         >>> fb.flatten(fb.zeros((2, 3, 4)), start_axis=1).shape
         (2, 12)
     """
+    if _other:
+        raise unknown_argument(flatten, _other)
     _operand("flatten", x)
     if not x.ndim:
         return reshape(x, (1,))
@@ -232,7 +261,7 @@ def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
 
 
-def ravel(x: Tensor, /) -> Tensor:
+def ravel(x: Tensor, /, **_other: Never) -> Tensor:
     """All elements in row-major order, as a vector.
 
     Args:
@@ -243,11 +272,13 @@ def ravel(x: Tensor, /) -> Tensor:
         >>> fb.ravel(fb.asarray([[1, 2], [3, 4]])).tolist()
         [1, 2, 3, 4]
     """
+    if _other:
+        raise unknown_argument(ravel, _other)
     _operand("ravel", x)
     return reshape(x, (x.size,))
 
 
-def atleast_1d(x: Tensor, /) -> Tensor:
+def atleast_1d(x: Tensor, /, **_other: Never) -> Tensor:
     """x, with an axis of size 1 if it has none.
 
     Args:
@@ -258,11 +289,13 @@ def atleast_1d(x: Tensor, /) -> Tensor:
         >>> fb.atleast_1d(fb.asarray(3)).shape
         (1,)
     """
+    if _other:
+        raise unknown_argument(atleast_1d, _other)
     _operand("atleast_1d", x)
     return reshape(x, x.shape or (1,))
 
 
-def atleast_2d(x: Tensor, /) -> Tensor:
+def atleast_2d(x: Tensor, /, **_other: Never) -> Tensor:
     """x, with axes of size 1 in front until it has two.
 
     Args:
@@ -273,11 +306,13 @@ def atleast_2d(x: Tensor, /) -> Tensor:
         >>> fb.atleast_2d(fb.zeros(3)).shape
         (1, 3)
     """
+    if _other:
+        raise unknown_argument(atleast_2d, _other)
     _operand("atleast_2d", x)
     return reshape(x, x.shape if x.ndim > 1 else (1, x.size))
 
 
-def atleast_3d(x: Tensor, /) -> Tensor:
+def atleast_3d(x: Tensor, /, **_other: Never) -> Tensor:
     """x with at least three axes: a vector becomes [1, n, 1], a matrix [m, n, 1].
 
     Args:
@@ -288,11 +323,13 @@ def atleast_3d(x: Tensor, /) -> Tensor:
         >>> fb.atleast_3d(fb.zeros((2, 3))).shape
         (2, 3, 1)
     """
+    if _other:
+        raise unknown_argument(atleast_3d, _other)
     _operand("atleast_3d", x)
     return reshape(x, {0: (1, 1, 1), 1: (1, x.size, 1), 2: (*x.shape, 1)}.get(x.ndim, x.shape))
 
 
-def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, **_other: Never) -> Tensor:
     """Tensors joined along an axis (flattened first if ``axis`` is None).
 
     Args:
@@ -304,6 +341,8 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
         >>> fb.concat([fb.asarray([1]), fb.asarray([2, 3])]).tolist()
         [1, 2, 3]
     """
+    if _other:
+        raise unknown_argument(concat, _other)
     found = _list("concat", arrays)
     if axis is None:
         found, axis = [reshape(a, (-1,)) for a in found], 0
@@ -315,7 +354,7 @@ def join(where: str, arrays: list[Tensor], axis: int) -> Tensor:
     return bind_as(where, OPS["concat"], tuple(arrays), {"axis": axis})  # type: ignore[no-any-return]
 
 
-def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
+def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0, **_other: Never) -> list[Tensor]:
     """Consecutive parts of x along an axis: what ``concat`` joins again.
 
     Args:
@@ -334,6 +373,8 @@ def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0) -> list[Tenso
         >>> [part.tolist() for part in fb.split(fb.asarray([1, 2, 3]), 2)]
         [[1, 2], [3]]
     """
+    if _other:
+        raise unknown_argument(split, _other)
     _operand("split", x)
     at = normalize_axis(axis, x.ndim, "split")
     parts = normalize_shape(sizes, "split")
@@ -347,7 +388,7 @@ def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0) -> list[Tenso
     return list(bind(OPS["split"], (x,), {"sizes": parts, "axis": at}))
 
 
-def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Tensor], /, axis: int = 0, **_other: Never) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
     Args:
@@ -359,6 +400,8 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
         >>> fb.stack([fb.asarray([1, 2]), fb.asarray([3, 4])]).tolist()
         [[1, 2], [3, 4]]
     """
+    if _other:
+        raise unknown_argument(stack, _other)
     found = _list("stack", arrays)
     for i, a in enumerate(found):
         if a.shape != found[0].shape:
@@ -371,7 +414,7 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
     return join("stack", [expand_dims(a, axis=at) for a in found], at)
 
 
-def flip(x: Tensor, /, axis: Any = None) -> Tensor:
+def flip(x: Tensor, /, axis: Any = None, **_other: Never) -> Tensor:
     """Elements in reverse order along axes (all by default).
 
     Args:
@@ -383,6 +426,8 @@ def flip(x: Tensor, /, axis: Any = None) -> Tensor:
         >>> fb.flip(fb.asarray([1, 2, 3])).tolist()
         [3, 2, 1]
     """
+    if _other:
+        raise unknown_argument(flip, _other)
     _operand("flip", x)
     return bind(OPS["flip"], (x,), {"axes": normalize_axes(axis, x.ndim, "flip")})  # type: ignore[no-any-return]
 

@@ -5,7 +5,7 @@ Channels are axis 1: [batch, channels, ...]. Statistics are those of the argumen
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind
@@ -13,6 +13,7 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape
@@ -22,7 +23,7 @@ from firebrick.ops import OPS
 from firebrick.ops.declare import size_of
 
 
-def softmax(x: Tensor, /, axis: int = -1) -> Tensor:
+def softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
     """exp(x) / Σ exp(x) along an axis.
 
     Args:
@@ -34,11 +35,13 @@ def softmax(x: Tensor, /, axis: int = -1) -> Tensor:
         >>> fb.softmax(fb.zeros(4)).tolist()
         [0.25, 0.25, 0.25, 0.25]
     """
+    if _other:
+        raise unknown_argument(softmax, _other)
     _operand("softmax", "x", x)
     return bind(OPS["softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "softmax")})  # type: ignore[no-any-return]
 
 
-def log_softmax(x: Tensor, /, axis: int = -1) -> Tensor:
+def log_softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
     """x - log Σ exp(x) along an axis.
 
     Args:
@@ -50,12 +53,21 @@ def log_softmax(x: Tensor, /, axis: int = -1) -> Tensor:
         >>> round(fb.log_softmax(fb.zeros(2))[0].item(), 4)
         -0.6931
     """
+    if _other:
+        raise unknown_argument(log_softmax, _other)
     _operand("log_softmax", "x", x)
     return bind(OPS["log_softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "log_softmax")})  # type: ignore[no-any-return]
 
 
 def layer_norm(
-    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, shape: Any = None, eps: float = 1e-5
+    x: Tensor,
+    /,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    shape: Any = None,
+    eps: float = 1e-5,
+    **_other: Never,
 ) -> Tensor:
     """(x - mean) / √(variance + eps) · weight + bias over the last axes.
 
@@ -74,6 +86,8 @@ def layer_norm(
         >>> fb.layer_norm(fb.asarray([[-1.0, 1.0]]), fb.ones(2), fb.zeros(2), eps=0.0).tolist()
         [[-1.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(layer_norm, _other)
     _floating("layer_norm", x, weight=weight, bias=bias)
     over = _trailing("layer_norm", x, shape, weight=weight, bias=bias)
     eps = number("layer_norm", "eps", eps)
@@ -88,7 +102,9 @@ def layer_norm(
     return _standardized(x, weight, bias, tuple(range(x.ndim - len(over), x.ndim)), eps)[0]
 
 
-def rms_norm(x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, eps: float | None = None) -> Tensor:
+def rms_norm(
+    x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, eps: float | None = None, **_other: Never
+) -> Tensor:
     """x / √(mean(x²) + eps) · weight over the last axes.
 
     Args:
@@ -105,6 +121,8 @@ def rms_norm(x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, e
         >>> fb.rms_norm(fb.asarray([[3.0, -3.0]]), eps=0.0).tolist()
         [[1.0, -1.0]]
     """
+    if _other:
+        raise unknown_argument(rms_norm, _other)
     _floating("rms_norm", x, weight=weight)
     over = _trailing("rms_norm", x, shape, weight=weight)
     if eps is not None:
@@ -117,7 +135,7 @@ def rms_norm(x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, e
 
 def batch_norm(
     x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, mean: Tensor | None = None,
-    variance: Tensor | None = None, eps: float = 1e-5,
+    variance: Tensor | None = None, eps: float = 1e-5, **_other: Never,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias for each channel.
 
@@ -141,6 +159,8 @@ def batch_norm(
         >>> fb.batch_norm(fb.asarray([[1.0], [3.0]]), mean=fb.ones(1), variance=fb.ones(1), eps=0.0).tolist()
         [[0.0], [2.0]]
     """
+    if _other:
+        raise unknown_argument(batch_norm, _other)
     check_channels("batch_norm", x, weight=weight, bias=bias, mean=mean, variance=variance)
     eps = number("batch_norm", "eps", eps)
     if (mean is None) != (variance is None):
@@ -177,7 +197,8 @@ def batch_norm_with_statistics(
 
 
 def instance_norm(
-    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
+    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
+    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias for each channel of each sample.
 
@@ -194,6 +215,8 @@ def instance_norm(
         >>> fb.instance_norm(fb.asarray([[[1.0, 3.0], [5.0, 9.0]]]), eps=0.0).tolist()
         [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
+    if _other:
+        raise unknown_argument(instance_norm, _other)
     check_channels("instance_norm", x, weight=weight, bias=bias)
     eps = number("instance_norm", "eps", eps)
     return instance_norm_with_statistics(x, weight, bias, eps, "instance_norm")[0]
@@ -215,7 +238,8 @@ def instance_norm_with_statistics(
 
 
 def group_norm(
-    x: Tensor, /, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
+    x: Tensor, /, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
+    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias, over groups of channels of each sample.
 
@@ -233,6 +257,8 @@ def group_norm(
         >>> fb.group_norm(fb.asarray([[1.0, 3.0, 5.0, 9.0]]), 2, eps=0.0).tolist()
         [[-1.0, 1.0, -1.0, 1.0]]
     """
+    if _other:
+        raise unknown_argument(group_norm, _other)
     check_channels("group_norm", x, weight=weight, bias=bias)
     eps, groups = number("group_norm", "eps", eps), python_scalar(groups)
     n, c = x.shape[:2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from firebrick.core.bind import bind
 from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.precision import widened
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
@@ -140,6 +141,7 @@ def quantile(
     *,
     keepdims: bool = False,
     method: str = "linear",
+    **_other: Never,
 ) -> Tensor:
     """The value below which a share ``q`` of the elements over axes are; NaN where one of them is NaN.
 
@@ -165,6 +167,8 @@ def quantile(
         >>> fb.quantile(fb.asarray([1.0, 2.0, 4.0]), [0.25, 0.5]).tolist()
         [1.5, 2.0]
     """
+    if _other:
+        raise unknown_argument(quantile, _other)
     return _quantile("quantile", x, q, axis, keepdims, method, False)
 
 
@@ -176,6 +180,7 @@ def percentile(
     *,
     keepdims: bool = False,
     method: str = "linear",
+    **_other: Never,
 ) -> Tensor:
     """``quantile`` with ``q`` in percent, in [0, 100].
 
@@ -191,10 +196,12 @@ def percentile(
         >>> fb.percentile(fb.asarray([1.0, 2.0, 4.0]), 50).item()
         2.0
     """
+    if _other:
+        raise unknown_argument(percentile, _other)
     return _quantile("percentile", x, q, axis, keepdims, method, False, 100)
 
 
-def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
     """The middle element over axes, or the mean of the two middle ones (PyTorch takes the lower); NaN where one is NaN.
 
     Args:
@@ -207,6 +214,8 @@ def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor
         >>> fb.median(fb.asarray([5.0, 1.0, 2.0, 4.0])).item()
         3.0
     """
+    if _other:
+        raise unknown_argument(median, _other)
     return _quantile("median", x, 0.5, axis, keepdims, "midpoint", False)
 
 
@@ -218,6 +227,7 @@ def nanquantile(
     *,
     keepdims: bool = False,
     method: str = "linear",
+    **_other: Never,
 ) -> Tensor:
     """``quantile`` of the elements that are not NaN; NaN where there are none.
 
@@ -233,10 +243,12 @@ def nanquantile(
         >>> fb.nanquantile(fb.asarray([1.0, fb.nan, 2.0]), 0.5).item()
         1.5
     """
+    if _other:
+        raise unknown_argument(nanquantile, _other)
     return _quantile("nanquantile", x, q, axis, keepdims, method, True)
 
 
-def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
     """``median`` of the elements that are not NaN; NaN where there are none.
 
     Args:
@@ -249,4 +261,6 @@ def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Ten
         >>> fb.nanmedian(fb.asarray([1.0, fb.nan, 2.0])).item()
         1.5
     """
+    if _other:
+        raise unknown_argument(nanmedian, _other)
     return _quantile("nanmedian", x, 0.5, axis, keepdims, "midpoint", True)

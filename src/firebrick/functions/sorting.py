@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import bool_, uint8
 from firebrick.core.errors import OutOfRangeError
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand
@@ -20,7 +21,7 @@ def _is_bool(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype is bool_
 
 
-def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True, **_other: Never) -> Tensor:
     """Sorted copy along an axis; always stable; NaN last (first if descending).
 
     Args:
@@ -34,6 +35,8 @@ def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool
         >>> fb.sort(fb.asarray([3, 1, 2])).tolist()
         [1, 2, 3]
     """
+    if _other:
+        raise unknown_argument(sort, _other)
     if _is_bool(x):
         return astype(sort(astype(x, uint8), axis, descending=descending), bool_)
     operand("sort", x, "real")
@@ -41,7 +44,7 @@ def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool
     return bind(OPS["sort"], (x,), params)[0]  # type: ignore[no-any-return]
 
 
-def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True, **_other: Never) -> Tensor:
     """Indices that sort along an axis; always stable.
 
     Args:
@@ -55,6 +58,8 @@ def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: b
         >>> fb.argsort(fb.asarray([3, 1, 2])).tolist()
         [1, 2, 0]
     """
+    if _other:
+        raise unknown_argument(argsort, _other)
     if _is_bool(x):
         x = astype(x, uint8)
     operand("argsort", x, "real")
@@ -69,7 +74,7 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True) -> TopK:
+def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True, **_other: Never) -> TopK:
     """The k largest (or smallest) values along an axis, the most extreme first.
 
     Of equal values the one with the lowest index comes first; NaN counts as the largest value.
@@ -92,6 +97,8 @@ def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True) -> TopK
         >>> values.tolist(), indices.tolist()
         ([7.0, 7.0], [1, 3])
     """
+    if _other:
+        raise unknown_argument(top_k, _other)
     operand("top_k", x, "real")
     try:
         count = index(k)

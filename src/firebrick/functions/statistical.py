@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import inf
 from math import prod as count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind
 from firebrick.core.docstrings import documented_like
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes
@@ -32,7 +33,9 @@ def accumulate(where_: str, x: Tensor, axis: Axis, dtype: Any, keepdims: bool, o
     return reduce(where_.removeprefix("nan"), astype(x, goal, copy=False), axes, keepdims, out)
 
 
-def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def sum(
+    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None, **_other: Never
+) -> Tensor:
     """Sum over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Args:
@@ -47,11 +50,15 @@ def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = 
         >>> fb.sum(fb.asarray([[1, 2], [3, 4]]), axis=0).tolist()
         [4, 6]
     """
+    if _other:
+        raise unknown_argument(sum, _other)
     return accumulate("sum", x, axis, dtype, keepdims, out)
 
 
 @documented_like(sum)
-def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def prod(
+    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None, **_other: Never
+) -> Tensor:
     """Product over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Example:
@@ -59,10 +66,12 @@ def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool =
         >>> fb.prod(fb.asarray([2, 3, 4])).item()
         24
     """
+    if _other:
+        raise unknown_argument(prod, _other)
     return accumulate("prod", x, axis, dtype, keepdims, out)
 
 
-def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
     """Arithmetic mean over axes of a floating or complex tensor; half precision is summed in float32.
 
     Args:
@@ -76,6 +85,8 @@ def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor
         >>> fb.mean(fb.asarray([1.0, 2.0, 6.0])).item()
         3.0
     """
+    if _other:
+        raise unknown_argument(mean, _other)
     operand("mean", x)
     return reduce("mean", wide(x) if out is None else x, axis, keepdims, out)
 
@@ -88,6 +99,7 @@ def var(
     correction: float = 0.0,
     keepdims: bool = False,
     out: Tensor | None = None,
+    **_other: Never,
 ) -> Tensor:
     """Variance over axes: Σ (x - mean)² / (n - correction); infinite or NaN where n ≤ correction.
 
@@ -105,6 +117,8 @@ def var(
         >>> fb.var(fb.asarray([1.0, 3.0])).item()
         1.0
     """
+    if _other:
+        raise unknown_argument(var, _other)
     return _variance("var", x, axis, correction, keepdims, out)
 
 
@@ -136,6 +150,7 @@ def std(
     correction: float = 0.0,
     keepdims: bool = False,
     out: Tensor | None = None,
+    **_other: Never,
 ) -> Tensor:
     """Standard deviation over axes: the root of ``var``; of equal elements it is 0, and so is its gradient.
 
@@ -151,10 +166,12 @@ def std(
         >>> fb.std(fb.asarray([1.0, 3.0])).item()
         1.0
     """
+    if _other:
+        raise unknown_argument(std, _other)
     return _variance("std", x, axis, correction, keepdims, out)
 
 
-def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient.
 
     Args:
@@ -168,10 +185,12 @@ def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor 
         >>> fb.max(fb.asarray([[1, 5], [3, 4]]), axis=1).tolist()
         [5, 4]
     """
+    if _other:
+        raise unknown_argument(max, _other)
     return reduce("max", x, axis, keepdims, out)
 
 
-def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient.
 
     Args:
@@ -185,10 +204,12 @@ def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor 
         >>> fb.min(fb.asarray([[1, 5], [3, 4]]), axis=1).tolist()
         [1, 3]
     """
+    if _other:
+        raise unknown_argument(min, _other)
     return reduce("min", x, axis, keepdims, out)
 
 
-def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
     """Peak to peak: the largest element less the smallest, over axes.
 
     Args:
@@ -201,6 +222,8 @@ def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
         >>> fb.ptp(fb.asarray([3.0, -1.0, 2.0])).item()
         4.0
     """
+    if _other:
+        raise unknown_argument(ptp, _other)
     operand("ptp", x, "real")
     axis = normalize_axes(axis, x.ndim, "ptp")
     nonempty("ptp", x, axis)
@@ -236,6 +259,7 @@ def cumulative_sum(
     dtype: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
+    **_other: Never,
 ) -> Tensor:
     """The running sum along an axis.
 
@@ -256,6 +280,8 @@ def cumulative_sum(
         >>> fb.cumulative_sum(fb.asarray([1, 2, 3]), include_initial=True).tolist()
         [0, 1, 3, 6]
     """
+    if _other:
+        raise unknown_argument(cumulative_sum, _other)
     return _cumulate("cumulative_sum", x, axis, dtype, 0 if include_initial else None, reverse)
 
 
@@ -267,6 +293,7 @@ def cumulative_prod(
     dtype: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
+    **_other: Never,
 ) -> Tensor:
     """The running product along an axis; its gradient is exact also where factors are 0.
 
@@ -285,6 +312,8 @@ def cumulative_prod(
         >>> fb.cumulative_prod(fb.asarray([1, 2, 3])).tolist()
         [1, 2, 6]
     """
+    if _other:
+        raise unknown_argument(cumulative_prod, _other)
     return _cumulate("cumulative_prod", x, axis, dtype, 1 if include_initial else None, reverse)
 
 
@@ -300,7 +329,7 @@ def _running(where: str, op: str, x: Tensor, axis: int | None, reverse: bool) ->
     return RunningExtreme(*bind(OPS[op], (x,), params))
 
 
-def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
+def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False, **_other: Never) -> RunningExtreme:
     """The running maximum along an axis, NaN from the first NaN on, and where it was met.
 
     Of equal maxima the first one counts, here as everywhere (PyTorch reports the last): its index is reported and it
@@ -320,11 +349,13 @@ def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> R
         >>> values.tolist(), indices.tolist()
         ([1, 3, 3, 3, 5], [0, 1, 1, 1, 4])
     """
+    if _other:
+        raise unknown_argument(cummax, _other)
     return _running("cummax", "cumulative_max", x, axis, reverse)
 
 
 @documented_like(cummax)
-def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
+def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False, **_other: Never) -> RunningExtreme:
     """The running minimum along an axis, NaN from the first NaN on, and where it was met; see ``cummax``.
 
     Example:
@@ -332,4 +363,6 @@ def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> R
         >>> fb.cummin(fb.asarray([3, 4, 1, 2])).values.tolist()
         [3, 3, 1, 1]
     """
+    if _other:
+        raise unknown_argument(cummin, _other)
     return _running("cummin", "cumulative_min", x, axis, reverse)

@@ -23,6 +23,7 @@ from firebrick.core.config import config
 from firebrick.core.errors import OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import user_line, warn
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.graph.arguments import Flat
@@ -244,6 +245,7 @@ class Jit(Generic[P, R]):
 def jit(fn: Callable[P, R], *, static_argnames: str | Sequence[str] = ()) -> Jit[P, R]: ...
 @overload
 def jit(fn: None = None, *, static_argnames: str | Sequence[str] = ()) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
+@answers_arguments
 def jit(fn: Callable[P, R] | None = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
     """Trace ``fn`` into a graph once for each kind of arguments, and run it as one program from then on.
 

@@ -9,12 +9,13 @@ package right after it. It answers nothing for other modules.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from firebrick.core.lines import warn
 
 if TYPE_CHECKING:  # which take longer to import than all of this package's part
     from importlib.abc import Loader
@@ -52,7 +53,7 @@ def _register_with(module: str, after: str) -> None:
     try:
         import_module(after)
     except (ImportError, AttributeError) as e:
-        warnings.warn(f"{module.partition('.')[0]} cannot take Firebrick's tensors: {e}", stacklevel=2)
+        warn(f"{module.partition('.')[0]} cannot take Firebrick's tensors: {e}", UserWarning)
 
 
 class _Finder:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
 from firebrick.functions.movement import reshape
@@ -17,6 +18,7 @@ from firebrick.random import Generator
 _SMALL = 16  # height and width from which an image is pooled twice
 
 
+@answers_arguments
 def mlp(
     in_features: int, hidden: Sequence[int] = (256, 128), classes: int = 10, *, generator: Generator | None = None,
     dtype: Any = None, device: Any = None,
@@ -54,6 +56,7 @@ def mlp(
     return Sequential(*layers, Linear(sizes[-1], classes, **how))
 
 
+@answers_arguments
 def lenet(
     channels: int = 1, image: int = 28, classes: int = 10, *, generator: Generator | None = None, dtype: Any = None,
     device: Any = None,
@@ -142,6 +145,7 @@ class CNN(Module):
         return logits
 
 
+@answers_arguments
 def cnn(
     channels: int = 1, image: int = 28, classes: int = 10, *, width: int = 16, features: int = 128, dropout: float = 0.25,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,

@@ -15,6 +15,7 @@ import numpy as np
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu
 from firebrick.functions.indexing import take
@@ -195,6 +196,7 @@ class PatchTST(Module):
         return reshape(take(rows, places, axis=1), (rows.shape[0], self.count, -1))
 
 
+@answers_arguments
 def patchtst(
     series: int = 7, window: int = 336, horizon: int = 96, *, patch: int = 16, stride: int = 8, dim: int = 16, heads: int = 4,
     hidden: int = 128, layers: int = 3, dropout: float = 0.3, generator: Generator | None = None, dtype: Any = None,

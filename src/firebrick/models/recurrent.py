@@ -6,6 +6,7 @@ from typing import Any
 
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import reshape
 from firebrick.models.checks import check_counts
@@ -60,6 +61,7 @@ class LSTMForecaster(Module):
         return reshape(change, (x.shape[0], self.horizon, self.series)) + level
 
 
+@answers_arguments
 def lstm_forecaster(
     series: int = 7, window: int = 96, horizon: int = 24, *, hidden: int = 64, layers: int = 1, dropout: float = 0.0,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
 from firebrick.functions.pooling import max_pool2d
@@ -112,6 +113,7 @@ class ResNet(Module):
         return logits
 
 
+@answers_arguments
 def resnet18(
     channels: int = 3, classes: int = 10, *, width: int = 64, zero_init: bool = False, large_images: bool = False,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,

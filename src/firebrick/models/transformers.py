@@ -6,6 +6,7 @@ from typing import Any
 
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import permute_dims, reshape
 from firebrick.functions.statistical import mean, var
@@ -83,6 +84,7 @@ class PatchTransformer(Module):
         return reshape(permute_dims(cut, (0, 2, 4, 1, 3, 5)), (x.shape[0], self.side * self.side, -1))
 
 
+@answers_arguments
 def transformer(
     image: int = 28, patch: int = 7, dim: int = 64, heads: int = 4, layers: int = 2, classes: int = 10, *,
     channels: int = 1, dropout: float = 0.0, generator: Generator | None = None, dtype: Any = None, device: Any = None,
@@ -168,6 +170,7 @@ class PatchForecaster(Module):
         return forecast * scale + level
 
 
+@answers_arguments
 def patch_transformer_forecaster(
     window: int, horizon: int, patch: int, dim: int = 32, heads: int = 2, layers: int = 2, *,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,

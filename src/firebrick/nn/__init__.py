@@ -46,6 +46,7 @@ from firebrick.nn.convolution import (
     ConvTranspose3d,
 )
 from firebrick.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
+from firebrick.nn.forward_hooks import ForwardHook
 from firebrick.nn.images import Fold, PixelShuffle, PixelUnshuffle, Unfold, Upsample
 from firebrick.nn.linear import (
     Bilinear,
@@ -167,6 +168,7 @@ __all__ = [
     "EmbeddingBag",
     "Flatten",
     "Fold",
+    "ForwardHook",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",

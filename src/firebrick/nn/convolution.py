@@ -59,6 +59,16 @@ class _Convolution(Module):
         self.weight = initial.uniform(shape, bound, **how)
         self.bias = initial.uniform((out_channels,), bound, **how) if bias else None
 
+    def _remedy(self, x: Tensor) -> str:
+        """What to do about an input of another shape."""
+        rank, channels = self._rank, self.in_channels
+        if x.ndim == rank + 2 and x.shape[-1] == channels:
+            axes = (0, rank + 1, *range(1, rank + 1))
+            return f"the channels come second, not last: fb.permute_dims(x, {axes})"
+        if x.ndim == rank + 1 and x.shape[0] == channels:
+            return "add the batch axis: fb.expand_dims(x, axis=0)"
+        return "reshape x, or build the layer with its number of channels"
+
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, in_channels, *image] to [batch, out_channels, *places].
 
@@ -69,7 +79,7 @@ class _Convolution(Module):
             raise ShapeError(
                 f"{type(self).__name__}: x is [batch, {self.in_channels}, {AXES[self._rank]}]",
                 f"{describe('x', x)} and {describe('weight', self.weight)}",
-                "reshape x (a single image needs a batch axis), or build the layer with its number of channels",
+                self._remedy(x),
             )
         how: dict[str, Any] = {
             "stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups

@@ -20,6 +20,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
+from firebrick.core.settings import python_settings
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -50,6 +51,7 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
     return sqrt(2.0 / (1.0 + slope**2)) if nonlinearity == "leaky_relu" else _GAINS[nonlinearity]
 
 
+@python_settings
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     """Inputs and outputs of a weight [out, in, …]: what one output sums over, and what one input goes to.
 
@@ -435,6 +437,7 @@ def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Paramet
     return _fill("identity", shape, draw, None, dtype, device)
 
 
+@python_settings
 def dirac(shape: Target, groups: int = 1, *, dtype: Any = None, device: Any = None) -> Parameter:
     """Kernels [out, in / groups, size, …] of a convolution that returns its channels unchanged, as many as there are.
 

@@ -66,7 +66,9 @@ class Linear(Module):
             raise ShapeError(
                 f"Linear: x is [..., {self.in_features}]",
                 f"{describe('x', x)} and {describe('weight', self.weight)}",
-                "reshape x, or build the layer with its number of features",
+                "flatten x before: nn.Flatten(), or fb.flatten(x, start_axis=1)"
+                if x.ndim > 2 and prod(x.shape[1:]) == self.in_features
+                else f"reshape x, or build the layer for it: nn.Linear({x.shape[-1] if x.ndim else 1}, {self.out_features})",
             )
         flat = x if x.ndim <= 2 else reshape(x, (prod(x.shape[:-1]), self.in_features))
         y = matmul(flat, matrix_transpose(self.weight))

@@ -10,26 +10,31 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.transforms import is_argument
 from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
+from firebrick.core.errors import ArgumentError, ConfigError, DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe, not_a_tensor
+from firebrick.core.other_arguments import refuse_unknown
 from firebrick.core.other_names import OF_MODULES, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.nn import saved
 from firebrick.nn.changes import changes
+from firebrick.nn.forward_hooks import Entry, ForwardHook, Function, after
 from firebrick.nn.parameter import Buffer, Parameter
 from firebrick.random import Generator
 
@@ -41,6 +46,32 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 watch: ContextVar[Callable[[Module, Any], None] | None] = ContextVar("firebrick_watch_modules", default=None)
+
+
+def _settings(init: Callable[..., None]) -> Callable[..., None]:
+    """The ``__init__`` of a layer: NumPy's scalars become Python's, and a tensor, which a call takes, is refused."""
+    with_settings = python_settings(init)
+
+    @wraps(init)
+    def made(self: Any, *args: Any, **named: Any) -> None:
+        given = next((v for v in args if isinstance(v, Tensor)), None)
+        if given is not None:
+            name = type(self).__name__
+            raise ArgumentError(
+                f"{name} takes settings when it is made, and tensors when it is called",
+                describe("x", given),
+                f"make the layer, then call it: nn.{name}(…)({', '.join(('x', 'y', 'z')[: len(args)])})",
+            )
+        with_settings(self, *args, **named)
+
+    return made
+
+
+def _without_settings(self: object) -> None:
+    """The ``__init__`` of a layer that has no settings."""
+
+
+_without_settings.__name__ = "__init__"  # by which the error reports the layer
 
 
 class Module:
@@ -65,12 +96,15 @@ class Module:
     versioned = True  # every change of its attributes raises hooks.version
     unwatched = frozenset({"_path"})  # names for messages, which no result depends on
     training: bool = True
+    _forward_hooks: tuple[Entry, ...] = ()
     _path: str | None = None  # from the root that first named it; "" for a root
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         if "__init__" in cls.__dict__ and cls.__module__.startswith("firebrick."):  # a user's layer gets what it is given
-            cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _settings(cls.__init__)  # type: ignore[method-assign]
+        elif cls.__init__ is object.__init__ and cls.__module__.startswith("firebrick."):
+            cls.__init__ = _settings(_without_settings)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
         forward: Any  # may be overridden by any signature
@@ -107,8 +141,12 @@ class Module:
         before = changes.count
         try:
             result = self.forward(*args, **kwargs)
-        except BaseException:
+            if self._forward_hooks:
+                result = after(self, args, result)
+        except BaseException as e:
             changes.failed(before)
+            if kwargs and type(e) is TypeError and type(self).__module__.startswith("firebrick."):
+                refuse_unknown(self.forward, (), kwargs)
             raise
         if seen is not None:
             seen(self, result)
@@ -172,7 +210,7 @@ class Module:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that a module has not; it names what to write."""
-            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, type(self), "model.{}")
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, lambda: dir(self), "model.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.
@@ -185,6 +223,13 @@ class Module:
             _check_fits(type(self).__name__, name, held, value)
             held._rebind(value.detach())
             return
+        own = isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer))
+        if own and value.leaf > 0 and not is_argument(value):
+            warn(
+                f"{type(self).__name__}.{name} is a tensor with require_grad(), which an optimizer does not find: "
+                f"write self.{name} = nn.Parameter(value)",
+                UserWarning,
+            )
         object.__setattr__(self, name, value)
         changed(self, name)
         path = name if not self._path else f"{self._path}.{name}"
@@ -278,6 +323,43 @@ class Module:
         for _, module in reversed(self.modules()):
             fn(module)
         return self
+
+    def register_forward_hook(self, fn: Function) -> ForwardHook:
+        """Have a function called after each call of this module: to look at what passes through it, or to change it.
+
+        Under ``jit`` a hook runs while the graph is made, so a list cannot keep what it sees there: return it, write it into
+        an ``nn.Buffer`` that is there before the call, or call the module outside of ``jit``. Copies of the module
+        (``fork``, ``copy.deepcopy``) have the same hooks; ``state_dict`` and checkpoints have none.
+
+        Args:
+            fn: Called with the module, the tuple of its positional arguments and its result. What it returns replaces the
+                result, unless it is None.
+
+        Returns:
+            Its ``remove`` method takes the hook out again, and so does the end of a ``with`` block.
+
+        Raises:
+            ConfigError: It is no function.
+
+        Example:
+            >>> import firebrick as fb
+            >>> model = fb.nn.Sequential(fb.nn.Linear(4, 3), fb.nn.ReLU())
+            >>> shapes = []
+            >>> with model[0].register_forward_hook(lambda module, args, result: shapes.append(result.shape)):
+            ...     _ = model(fb.ones((2, 4)))
+            >>> _ = model(fb.ones((5, 4)))
+            >>> shapes
+            [(2, 3)]
+        """
+        if not callable(fn):
+            raise ConfigError(
+                "a forward hook is a function of (module, args, result)",
+                type(fn).__name__,
+                "pass a function, without calling it",
+            )
+        entry = Entry(fn)
+        self._forward_hooks = (*self._forward_hooks, entry)
+        return ForwardHook(self, entry)
 
     def generators(self) -> dict[str, Generator]:
         """The random generators of the parts (of dropout, say) by path: their states belong in a checkpoint."""

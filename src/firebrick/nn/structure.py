@@ -182,4 +182,9 @@ class Sequential(Module, Generic[R]):
 
 def _check_layer(name: str, layer: Any) -> None:
     if not isinstance(layer, Module):
-        raise ConfigError("Sequential takes modules", f"{name}: {type(layer).__name__}", "use nn.ReLU() for fb.relu, and so on")
+        remedy = "use nn.ReLU() for fb.relu, and so on"
+        if isinstance(layer, (list, tuple)):
+            remedy = "pass the layers one by one: nn.Sequential(*layers)"
+        elif isinstance(layer, type) and issubclass(layer, Module):
+            remedy = f"make the layer: nn.{layer.__name__}()"
+        raise ConfigError("Sequential takes modules", f"{name}: {type(layer).__name__}", remedy)

@@ -63,6 +63,8 @@ def summary(model: Module, inputs: tuple[Any, ...]) -> Summary:
 def _shapes(model: Module, inputs: tuple[Any, ...]) -> dict[str, str]:
     """Output shape by path, from one run of a copy on ``meta``."""
     twin = model.fork("meta")
+    for _, part in twin.modules():
+        part._forward_hooks = ()  # they may read values, of which there are none
     paths = {id(m): path for path, m in twin.modules()}
     dtypes = [t.dtype for _, t in twin.named_parameters()]
     found: dict[str, str] = {}

@@ -7,6 +7,7 @@ from typing import Any
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.errors import ConfigError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import sqrt
@@ -85,6 +86,7 @@ class WeightNorm(Module):
         return f"{self.name}, axis={self.axis}"
 
 
+@answers_arguments
 def weight_norm(layer: Module, name: str = "weight", axis: int | None = 0) -> WeightNorm:
     """``WeightNorm(layer, name, axis)``.
 

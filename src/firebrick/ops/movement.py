@@ -275,9 +275,9 @@ def concat(*arrays: Array, axis: int) -> Array:
 def _infer_split(x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple[Aval, ...]:
     if any(n < 0 for n in sizes) or sum(sizes) != x.shape[axis]:
         raise ShapeError(
-            f"split: sizes are ints ≥ 0 that add up to axis {axis}, of size {x.shape[axis]}",
+            f"split: the sizes of the parts are ints ≥ 0 that add up to axis {axis}, of size {x.shape[axis]}",
             f"sizes {sizes} for shape {x.shape}",
-            "change the sizes",
+            "for a number of parts, or positions of the cuts as NumPy has them, write fb.array_split",
         )
     return tuple(Aval((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype) for n in sizes)
 

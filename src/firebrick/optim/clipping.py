@@ -10,6 +10,7 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, float32, float64, python_scalar
 from firebrick.core.errors import ConfigError, GradientError, OperandError
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import abs as abs_
@@ -18,6 +19,7 @@ from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 
 
+@answers_arguments
 def clip_norm(grads: Gradients, max_norm: float, *, p: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
     """Scale all gradients by one factor so that their global norm is at most ``max_norm``.
 
@@ -77,6 +79,7 @@ def _check_finite(total: Tensor) -> None:
         raise error(f"{value}")
 
 
+@answers_arguments
 def clip_value(grads: Gradients, limit: float) -> None:
     """Limit every element of every gradient to [-limit, limit].
 

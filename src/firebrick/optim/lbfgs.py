@@ -28,6 +28,7 @@ from firebrick.functions.movement import concat, reshape
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import Module, StateError
+from firebrick.optim.answers import no_parameters
 from firebrick.optim.line_search import Point, strong_wolfe
 from firebrick.optim.optimizer import Target, check_range, check_settings, check_target, host, named, placed
 from firebrick.optim.restoring import check_like_constructor, count, rebuilt, wrong_kind
@@ -82,9 +83,7 @@ class LBFGS:
     ) -> None:  # fmt: skip
         self._parameters = named(model)
         if not self._parameters:
-            raise ConfigError(
-                "an optimizer needs parameters", type(model).__name__, "pass a module or a list of its parameters"
-            )
+            raise no_parameters(model)
         check_range("LBFGS", "lr", lr, 0.0, float("inf"))
         self.settings = LBFGSSettings(iterations, evaluations, history, line_search, tolerance_gradient, tolerance_change)
         self.check(self.settings)

@@ -37,6 +37,7 @@ from firebrick.functions.elementwise import astype, expm1, log, where
 from firebrick.graph.repeated import Repeats
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
+from firebrick.optim.answers import Updates, no_parameters
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups
 from firebrick.optim.rates import constant as constant_rate
 from firebrick.optim.restoring import (
@@ -121,9 +122,7 @@ class Optimizer(ABC):
     def __init__(self, model: Target, lr: float | Schedule, settings: Any, groups: Rows = ()) -> None:
         self._parameters = named(model)
         if not self._parameters:
-            raise ConfigError(
-                "an optimizer needs parameters", type(model).__name__, "pass a module or a list of its parameters"
-            )
+            raise no_parameters(model)
         self.schedule = schedule(lr)
         aliases = model.aliases() if isinstance(model, Module) and groups else {}
         self.groups = make_groups(type(self).__name__, self._parameters, aliases, settings, groups, self.check)
@@ -136,7 +135,9 @@ class Optimizer(ABC):
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that an optimizer has not; it names what to write."""
-            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, type(self), "optimizer.{}")
+            raise UnknownNameError(
+                f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, lambda: dir(type(self)), "optimizer.{}"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -390,7 +391,7 @@ class Optimizer(ABC):
     @property
     def step(self) -> int:
         """Number of updates done."""
-        return int(self._step)
+        return Updates(self._step)
 
     @property
     def counter(self) -> Tensor:

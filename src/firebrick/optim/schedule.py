@@ -248,6 +248,7 @@ def schedule(lr: float | Schedule) -> Schedule:
     """
     lr = python_scalar(lr)
     if isinstance(lr, (int, float)) and not isinstance(lr, bool):
+        check_rates("an optimizer", lr=lr)
         return constant(float(lr))
     if not callable(lr) or isinstance(lr, type):
         raise ConfigError("a learning rate is a number or a schedule", repr(lr), "pass e.g. 1e-3 or optim.cosine(1e-3, 1000)")

@@ -21,6 +21,7 @@ from firebrick.core.dtypes import DType, bfloat16, float16, float32, float64
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceError, DeviceMismatchError, FirebrickError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import concat
@@ -76,6 +77,7 @@ def _require(condition: bool, text: str) -> None:
         raise _Wrong(text)
 
 
+@python_settings
 def check_layer(
     layer: Module | Callable[[], Module],
     *inputs: Any,

@@ -16,6 +16,7 @@ import numpy as np
 from firebrick.backends.registry import find_device
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import shown
@@ -163,6 +164,7 @@ class EarlyStopping(Callback):
         True
     """
 
+    @answers_arguments
     def __init__(
         self,
         monitor: str = "valid_loss",

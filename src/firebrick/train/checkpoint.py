@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,8 @@ from typing import Any
 
 from firebrick.backends.dispatch import read
 from firebrick.core import trees
+from firebrick.core.lines import warn
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import content_of, json_of, shown
 from firebrick.core.version import __version__
@@ -226,6 +227,7 @@ def _check_tensors(model: Any) -> None:
         )
 
 
+@answers_arguments
 def save_checkpoint(
     path: str | os.PathLike[str],
     *,
@@ -343,13 +345,12 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             break  # else a run has put another in its place meanwhile, which is no damage
     if found is not None:
         for damage in refused:
-            warnings.warn(
+            warn(
                 f"the checkpoint {damage.folder} is damaged ({damage.received}): going on from {folder}, the one before it",
                 DamagedCheckpointWarning,
-                stacklevel=2,
             )
         if found.path != goal and (lacking := _newest_lost(found.path)):
-            warnings.warn(f"{lacking}: going on from {found.path}, the one before it", DamagedCheckpointWarning, stacklevel=2)
+            warn(f"{lacking}: going on from {found.path}, the one before it", DamagedCheckpointWarning)
         return found
     if refused:
         raise refused[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 
 from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
 from firebrick.core.journal import all_or_none
+from firebrick.core.lines import warn
 from firebrick.core.tensor import Tensor
 from firebrick.graph import Recompile
 from firebrick.train.errors import EagerTrainingWarning
@@ -66,7 +66,7 @@ class Compiled:
             return result
         result = all_or_none(partial(self.step, *args))  # which raises what is wrong with the step itself
         self._jit, self.reason = None, _one_line(failed)
-        warnings.warn(f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning, stacklevel=3)
+        warn(f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning)
         return result
 
     def _traced(self, new: list[Recompile], args: tuple[Any, ...]) -> None:

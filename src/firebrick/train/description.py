@@ -37,7 +37,7 @@ def of_model(model: Module, shapes: bool = False) -> Description:
     found: Description = {}
     for path, module in model.modules():
         found[path or "class"] = type(module).__qualname__
-        skipped = {"training", *(n for c in type(module).__mro__ for n in vars(c).get("unwatched", ()))}
+        skipped = {"training", "_forward_hooks", *(n for c in type(module).__mro__ for n in vars(c).get("unwatched", ()))}
         for name, value in vars(module).items():
             text = None if name in skipped else _text(value)
             if text is not None:

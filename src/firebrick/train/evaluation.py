@@ -11,6 +11,7 @@ import numpy as np
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import read
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
@@ -76,6 +77,7 @@ def evaluating(model: Module, loss: Any = None) -> Iterator[None]:
                 m.train() if training else m.eval()
 
 
+@answers_arguments
 def evaluate(
     model: Module,
     loader: DataLoader,

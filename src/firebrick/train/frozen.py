@@ -7,13 +7,13 @@ where reading waits, and finds what stands still no later than the next epoch.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.backends.dispatch import read
 from firebrick.core.dtypes import bool_
+from firebrick.core.lines import warn
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import logical_not, not_equal
@@ -54,11 +54,10 @@ class FrozenWatch:
             if self._repeats >= self.patience and not learned and "loss" not in self._said:
                 self._said.add("loss")
                 fell = f", after {self._first!r} at first" if value < self._first else ""
-                warnings.warn(
+                warn(
                     f"the loss has been exactly {value!r} for {self.patience} steps{fell}: nothing is being learned. Look "
                     "whether the learning rate is 0, the parameters are trainable, and the loss depends on them",
                     FrozenTrainingWarning,
-                    stacklevel=4,
                 )
 
     def parameters(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
@@ -77,11 +76,10 @@ class FrozenWatch:
         self._before = []
         if not self._moved and "parameters" not in self._said:
             self._said.add("parameters")
-            warnings.warn(
+            warn(
                 f"no parameter has changed in {self.patience} updates: nothing is being learned. Look whether the learning "
                 "rate is 0 and the gradients are not; if both are fine, the device loses what is written",
                 FrozenTrainingWarning,
-                stacklevel=4,
             )
 
     def gradients(self, zeros: Sequence[Zeros]) -> None:
@@ -102,11 +100,10 @@ class FrozenWatch:
             if names:
                 self._said.update(names)
                 cause = "is it used in the forward pass?" if how == "missing" else "dead units, or zero initial values?"
-                warnings.warn(
+                warn(
                     f"the gradient of {', '.join(names)} has been {how} for {self.patience} steps, "
                     f"so it does not learn: {cause}",
                     FrozenTrainingWarning,
-                    stacklevel=4,
                 )
 
 

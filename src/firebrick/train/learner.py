@@ -23,6 +23,7 @@ from firebrick import random
 from firebrick.core import timeline
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, python_settings, whole
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, WorkerDiedError
@@ -245,6 +246,7 @@ class Learner:
 
     # the public verbs
 
+    @answers_arguments
     def fit(
         self,
         train_loader: DataLoader,

@@ -8,7 +8,6 @@ nothing but the scale.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from firebrick.core.commit import Commit
 from firebrick.core.constants import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float16, float32, int32
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import (
@@ -125,11 +125,10 @@ class LossScaler:
         """Warn, once, of a scale below 1: then gradients overflow that were not scaled up at all."""
         if not self._told and (scale := self.scale) < 1.0:
             self._told = True
-            warnings.warn(
+            warn(
                 f"the loss scale fell to {scale:g}: gradients overflow float16 by themselves, and steps are skipped. "
                 'Train with precision="bfloat16", lower the learning rate, or look for a loss that explodes',
                 LossScaleWarning,
-                stacklevel=4,
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,10 +6,10 @@ averages are part of the state that a checkpoint gives back, and so the checkpoi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from firebrick.core.lines import warn
 from firebrick.core.untrusted import shown
 from firebrick.data import DataLoader, LoaderError
 from firebrick.data.identity import differences
@@ -126,16 +126,15 @@ def say_changes(
         notes.append("it is of an earlier version, which did not keep settings of model and loss")
     notes += of_callbacks
     if notes:
-        warnings.warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning, stacklevel=3)
+        warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning)
 
 
 def say_done(done: int, epochs: int) -> None:
     """Warn that ``fit`` was asked for epochs that are done already."""
-    warnings.warn(
+    warn(
         f"fit(epochs={epochs}) trains nothing: {done} epochs are done. epochs counts all of them, those of earlier calls and "
         f"of a resumed run too; {max(epochs, 1)} more are epochs={done + max(epochs, 1)}",
         NothingTrainedWarning,
-        stacklevel=3,
     )
 
 
@@ -162,8 +161,7 @@ def say_loader(saved: Mapping[str, Any], loader: DataLoader) -> None:
     if (size := saved.get("batch_size")) not in (None, loader.batch_size):
         notes.append(f"batch_size {shown(size)} before, {loader.batch_size} now: an epoch has another number of steps")
     if notes:
-        warnings.warn(
+        warn(
             f'the run goes on with loader "{loader.name}" in another way than it was saved: {"; ".join(notes)}',
             ResumeWarning,
-            stacklevel=3,
         )

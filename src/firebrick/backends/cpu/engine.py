@@ -8,7 +8,6 @@ NumPy's kernels only.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -35,6 +34,7 @@ from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, dtype
 from firebrick.core.errors import KernelCompileError, ShapeError, UnsupportedError
+from firebrick.core.lines import warn
 from firebrick.core.op import Op
 from firebrick.ir import Graph
 
@@ -66,7 +66,7 @@ class CpuBackend(HostBackend):
                 self._usable = True
             except (KernelCompileError, ImportError, OSError) as e:
                 self._usable = False
-                warnings.warn(f"the cpu engine runs compiled graphs on NumPy's kernels: {e}", CompiledWarning, stacklevel=2)
+                warn(f"the cpu engine runs compiled graphs on NumPy's kernels: {e}", CompiledWarning)
         return self._usable
 
     def compile(

@@ -10,6 +10,7 @@ import numpy as np
 
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange
@@ -99,6 +100,7 @@ class TopKAccuracy(_Share):
         0.5
     """
 
+    @answers_arguments
     def __init__(self, k: int) -> None:
         self.k = whole("TopKAccuracy", "k", k, 1)
         super().__init__()
@@ -150,6 +152,7 @@ class ConfusionMatrix(Metric):
         [[1, 1], [0, 1]]
     """
 
+    @answers_arguments
     def __init__(self, classes: int) -> None:
         self.classes = whole(type(self).__name__, "classes", classes, 1)
         super().__init__()
@@ -209,6 +212,7 @@ class _FromCounts(ConfusionMatrix):
 
     against: ClassVar[tuple[str, ...]] = ()
 
+    @answers_arguments
     def __init__(self, classes: int, average: str | None = "macro") -> None:
         if average not in _AVERAGES:
             raise ConfigError(

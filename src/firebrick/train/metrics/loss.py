@@ -8,6 +8,7 @@ from typing import Any
 
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import not_equal
 from firebrick.functions.losses import cross_entropy
@@ -90,6 +91,7 @@ class Perplexity(Metric):
         8.0
     """
 
+    @answers_arguments
     def __init__(self, ignore_index: int | None = None) -> None:
         self.ignore_index = ignore_index
         super().__init__()

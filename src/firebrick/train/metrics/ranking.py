@@ -7,7 +7,6 @@ classes, or scores [batch, classes] of many, where each class is held against al
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.train.errors import TrainingError, UndefinedMetricWarning
@@ -27,6 +28,7 @@ _AVERAGES = ("macro", "weighted", None)
 class _Ranking(Metric):
     """Keeps scores [samples, columns] and labels [samples]; ``_score`` rates one column against a bool vector."""
 
+    @answers_arguments
     def __init__(self, classes: int | None = None, average: str | None = "macro") -> None:
         name = type(self).__name__
         if classes is not None:
@@ -103,10 +105,9 @@ class _Ranking(Metric):
     def _rated(self, scores: Array, positive: Array, of: str) -> float:
         missing = self._undefined(int(positive.sum()), len(positive))
         if missing:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} of {of} is not defined: among {len(positive)} samples there are {missing}; it is NaN",
                 UndefinedMetricWarning,
-                stacklevel=4,
             )
             return math.nan
         return self._score(*_by_threshold(scores, positive))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
@@ -166,9 +166,7 @@ class R2Score(Metric):
     def compute(self) -> float:
         """R² so far; NaN with an ``UndefinedMetricWarning`` before the second sample."""
         if self.totals["samples"] < 2:
-            warnings.warn(
-                f"R2Score needs two samples, and has {self.totals['samples']}; it is NaN", UndefinedMetricWarning, stacklevel=2
-            )
+            warn(f"R2Score needs two samples, and has {self.totals['samples']}; it is NaN", UndefinedMetricWarning)
             return math.nan
         spread, residual = self.totals["spread"], self.totals["residual"]
         scores = np.where(spread > 0, 1.0 - residual / np.where(spread > 0, spread, 1.0), np.where(residual == 0, 1.0, 0.0))
