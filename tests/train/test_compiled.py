@@ -16,7 +16,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import EagerTrainingWarning, Learner, SingleDevice, evaluate, load_checkpoint
+from firebrick.train import Callback, EagerTrainingWarning, Learner, SingleDevice, evaluate, load_checkpoint
 from firebrick.train.compiled import Compiled
 
 Make = Callable[..., Learner]
@@ -272,17 +272,23 @@ def test_a_learner_that_is_gone_leaves_no_graph_of_its_model_behind(make: Make, 
 def test_a_checkpoint_within_an_epoch_is_of_a_whole_step(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     steps = {}
     for jit in (True, False):
-        learner = make(out=tmp_path / f"{jit}", checkpoint_seconds=0.0, jit=jit)
-        save, seen = learner._save_latest, []
-        learner._save_latest = lambda cursor, best=False, save=save, seen=seen, jit=jit, learner=learner: (
-            save(cursor, best=best),
-            learner._settle(),
-            seen.append(state(tmp_path / f"{jit}")),
-        )
+        written = Written()
+        learner = make(out=tmp_path / f"{jit}", checkpoint_seconds=0.0, jit=jit, callbacks=[written])
         learner.fit(loaders[0], epochs=1, draw=False)
-        steps[jit] = seen
+        steps[jit] = written.seen
     assert len(steps[True]) == 7
     assert steps[True] == steps[False]
+
+
+class Written(Callback):
+    """Reads each checkpoint when it is written."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_checkpoint(self, learner: Learner, path: Path) -> None:
+        learner.wait()
+        self.seen.append(state(path.parent))
 
 
 def state(run: Path) -> tuple[int, bytes]:

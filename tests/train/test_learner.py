@@ -15,6 +15,7 @@ from firebrick.cli.runs import free_name
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner, NonFiniteLossError, NothingTrainedWarning, SingleDevice, TrainingError, load_checkpoint
 from firebrick.train.claim import claimed, is_claimed
+from firebrick.train.readings import Readings
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -326,10 +327,10 @@ def test_where_reading_waits_losses_are_read_in_bulk_and_a_nan_still_names_its_s
     make: Make, loaders: Loaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make(lr=1e38)
-    reads = []
-    monkeypatch.setattr("firebrick.train.learner.HOST_ENGINES", ())
-    real = learner._read
-    monkeypatch.setattr(learner, "_read", lambda: reads.append(learner.step) or real())
+    reads: list[int] = []
+    monkeypatch.setattr("firebrick.train.loop.HOST_ENGINES", ())
+    real = Readings.read
+    monkeypatch.setattr(Readings, "read", lambda self, *given: reads.append(learner.step) or real(self, *given))
     with pytest.raises(NonFiniteLossError, match=r"at step [23] "):
         learner.fit(*loaders, epochs=1)
     assert reads == [7]

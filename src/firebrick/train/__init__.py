@@ -1,5 +1,6 @@
 """Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
 
+from firebrick.train.batches import BatchGroup
 from firebrick.train.callbacks import Callback, EarlyStopping
 from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.cluster import Cluster, Worker
@@ -50,6 +51,7 @@ __all__ = [
     "F1",
     "Accuracy",
     "AveragePrecision",
+    "BatchGroup",
     "Callback",
     "Checkpoint",
     "CheckpointError",

@@ -249,6 +249,12 @@ def checked(callbacks: Any) -> tuple[Callback, ...]:
     return found
 
 
+def notify(learner: Learner, event: str, *given: Any) -> None:
+    """Call a method of all callbacks of a learner."""
+    for callback in learner.callbacks:
+        getattr(callback, event)(learner, *given)
+
+
 def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:
     """Give callbacks what a checkpoint holds of them; returns sentences about those that only one side has.
 

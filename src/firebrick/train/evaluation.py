@@ -16,6 +16,7 @@ from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
 from firebrick.graph import Jit
 from firebrick.nn import Module
+from firebrick.train.batches import call_of, check_batch, rows_in
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
@@ -79,19 +80,21 @@ def evaluating(model: Module, loss: Any = None) -> Iterator[None]:
 def evaluate(
     model: Module,
     loader: DataLoader,
-    loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
+    loss: Callable[[Any, Any], Tensor] = cross_entropy,
     *,
     metrics: Sequence[Metric] | Metrics = (),
     jit: bool = True,
+    target: str | None = None,
 ) -> Evaluation:
     """Mean loss, and accuracy and confusion matrix or errors, of a model over a loader, in evaluation mode.
 
     Args:
         model: Called as ``model(*inputs)``.
-        loader: Gives batches (inputs…, target), on the model's device.
+        loader: Gives batches as of ``Learner``, on the model's device.
         loss: Called as ``loss(output, target)``; returns the mean over the batch.
         metrics: Further metrics, called as ``update(output, target)``: a list, or a dict by name.
         jit: Whether batches go through a graph.
+        target: Key or field of the target, as of ``Learner``.
 
     Raises:
         TrainingError: A parameter of the model is on another device than the loader.
@@ -105,13 +108,14 @@ def evaluate(
         >>> found.samples, int(found.confusion.sum())
         (5, 5)
     """
-    step = EvaluationStep(model, loss, named_metrics(metrics))
-    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loss, loader, step.metrics)
+    step = EvaluationStep(model, loss, named_metrics(metrics), target)
+    compiled = Compiled("evaluation", step, Jit(step) if jit else None)
+    return evaluated(compiled, model, loss, loader, step.metrics, target=target)
 
 
 def evaluated(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, metrics: Metrics,
-    strategy: Strategy | None = None, read: Callable[[DataLoader], Iterator[Any]] = iter,
+    step: Callable[[Any], Evaluated], model: Module, loss: Any, loader: DataLoader, metrics: Metrics,
+    strategy: Strategy | None = None, read: Callable[[DataLoader], Iterator[Any]] = iter, target: str | None = None,
 ) -> Evaluation:  # fmt: skip
     """``evaluate`` with a step that may be compiled, over a strategy's processes, of batches as ``read`` gives them."""
     for name, p in model.named_parameters():
@@ -122,7 +126,7 @@ def evaluated(
                 f'use loader.to("{p.device}")',
             )
     dealt = loader if strategy is None else strategy.deal(model, loader)
-    found = _counted(step, model, loss, loader, read(dealt), metrics, shared=dealt is not loader)
+    found = _counted(step, model, loss, loader, read(dealt), metrics, dealt is not loader, target)
     if strategy is not None:
         found = strategy.gather(found)
     values = found.measures.values()
@@ -131,17 +135,6 @@ def evaluated(
         values["loss"], values["accuracy"], found.samples, found.confusion, values["mse"], values["mae"], found.forecast,
         found.measures.further_values(),
     )  # fmt: skip
-
-
-def check_batch(batch: Any, loader: DataLoader) -> None:
-    """Raise TrainingError unless a batch of a loader, or a device's rows of one, is (inputs…, target)."""
-    if not isinstance(batch, tuple) or len(batch) < 2:
-        count = len(batch) if isinstance(batch, tuple) else 1
-        raise TrainingError(
-            f'loader "{loader.name}" gives batches (inputs…, target)',
-            f"{count} tensor{'s' * (count != 1)} a batch",
-            "make the data set of inputs and targets: ArrayDataset(images, labels)",
-        )
 
 
 class _Confusion(ConfusionMatrix):
@@ -153,14 +146,14 @@ class _Confusion(ConfusionMatrix):
 
 
 def _counted(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any],
-    metrics: Metrics, shared: bool,
+    step: Callable[[Any], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any],
+    metrics: Metrics, shared: bool, target_name: str | None,
 ) -> Counted:  # fmt: skip
     counted, confusion = Counted(Measures(metrics)), None
     with evaluating(model, loss):
         for batch in batches:
-            check_batch(batch, loader)
-            target = batch[-1]
+            check_batch(batch, loader, target_name)
+            inputs, _, target = call_of(batch, target_name)
             with naming(batch):
                 found = step(batch)
             if shared:  # with other processes, which have kept other batches
@@ -171,15 +164,15 @@ def _counted(
                 confusion = confusion or _Confusion(found.classes)
                 confusion.update(found.shown, target)
             elif counted.samples == 0 and found.shown is not None:
-                counted.forecast = _forecast(batch[0], target, found.shown)
-            counted.samples += target.shape[0]
+                counted.forecast = _forecast(inputs[0] if inputs else None, target, found.shown)
+            counted.samples += rows_in(batch)
     if confusion is not None:
         counted.confusion = confusion.matrix()
     return counted
 
 
-def _forecast(seen: Tensor, target: Tensor, predicted: Tensor) -> Forecast | None:
+def _forecast(seen: Any, target: Tensor, predicted: Tensor) -> Forecast | None:
     """The first sample of a batch of windows [batch, rows, series]; None for other tasks."""
-    if not (seen.ndim == target.ndim == 3 and seen.shape[2] == target.shape[2]):
+    if not (isinstance(seen, Tensor) and seen.ndim == target.ndim == 3 and seen.shape[2] == target.shape[2]):
         return None
     return Forecast(*(a[0] for a in read([seen, target, predicted])))

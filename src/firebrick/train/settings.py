@@ -24,14 +24,19 @@ _RUNNING = ("rate", "best", "waited", "cooling")  # of reduce_on_plateau: where 
 _REMEDY = ": to change it, assign {} after resume()"
 
 
-def learners(clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any, step: Any = None) -> Settings:
+def learners(
+    clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any, step: Any = None, batches_per_step: int = 1,
+    target: str | None = None,
+) -> Settings:  # fmt: skip
     """The settings that a ``Learner`` is made with, as plain values."""
     own = {} if step is None else {"step": getattr(step, "__qualname__", type(step).__name__)}
+    own |= {} if target is None else {"target": target}
     return {
         **own,
         "clip_norm": None if clip_norm is None else float(clip_norm),
         "precision": "float32" if precision is None else precision.dtype.name,
         "accumulate": accumulate,
+        "batches_per_step": batches_per_step,
         "loss": getattr(loss, "__qualname__", type(loss).__name__),
     }
 
@@ -126,7 +131,7 @@ def say_changes(
         notes.append("it is of an earlier version, which did not keep settings of model and loss")
     notes += of_callbacks
     if notes:
-        warnings.warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning, stacklevel=3)
+        warnings.warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning, stacklevel=4)
 
 
 def say_done(done: int, epochs: int) -> None:
@@ -135,7 +140,7 @@ def say_done(done: int, epochs: int) -> None:
         f"fit(epochs={epochs}) trains nothing: {done} epochs are done. epochs counts all of them, those of earlier calls and "
         f"of a resumed run too; {max(epochs, 1)} more are epochs={done + max(epochs, 1)}",
         NothingTrainedWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
@@ -165,5 +170,5 @@ def say_loader(saved: Mapping[str, Any], loader: DataLoader) -> None:
         warnings.warn(
             f'the run goes on with loader "{loader.name}" in another way than it was saved: {"; ".join(notes)}',
             ResumeWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
