@@ -74,8 +74,8 @@ def call_of(batch: Any, target: str | None = None) -> Call:
 
     Args:
         batch: A tuple (inputs…, target); a dict or dataclass; or anything else, which is input and target.
-        target: Key or field of the target. The others are arguments of the model by name; without it a dict or dataclass is
-            input and target.
+        target: Key or field of the target. The model gets the other entry, or the others by name where there are several;
+            without it a dict or dataclass is input and target.
 
     Raises:
         TrainingError: There is no such key or field.
@@ -92,14 +92,33 @@ def call_of(batch: Any, target: str | None = None) -> Call:
             received if named is None else f"{received} with {', '.join(map(repr, named))}",
             "name one of them; leave target out where batches are tuples (inputs…, target)",
         )
-    return Call((), {k: v for k, v in named.items() if k != target}, named[target])
+    return Call(*_others(named, target), named[target])
 
 
 def inputs_of(given: tuple[Any, ...], target: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The model's arguments of those of ``predict``: of one dict or dataclass, where the target has a name, its other
     entries."""
     named = _named(given[0]) if target is not None and len(given) == 1 else None
-    return (given, {}) if named is None else ((), {k: v for k, v in named.items() if k != target})
+    return (given, {}) if named is None or target is None else _others(named, target)
+
+
+def hint_of(batch: Any, target: str | None) -> str:
+    """How a batch comes to model and loss, for the remedy of an error that they raise; empty for (inputs…, target)."""
+    entries = arguments(batch)
+    if len(entries) > 1 or target is not None:
+        return ""
+    if isinstance(entries[0], Tensor):
+        return "a batch of one tensor is input and target of the loss: for labels, give both, ArrayDataset(images, labels)"
+    return (
+        'a dict or dataclass is given whole, model(batch) and loss(output, batch): with target="label" the loss gets that one, '
+        "and the model the others"
+    )
+
+
+def _others(named: dict[str, Any], target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The model's arguments: the entries but the target; a single one by position."""
+    others = {k: v for k, v in named.items() if k != target}
+    return (tuple(others.values()), {}) if len(others) == 1 else ((), others)
 
 
 def _named(whole: Any) -> dict[str, Any] | None:

@@ -11,15 +11,16 @@ import numpy as np
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import read
+from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
-from firebrick.graph import Jit
 from firebrick.nn import Module
-from firebrick.train.batches import call_of, check_batch, rows_in
+from firebrick.train.batches import call_of, check_batch, hint_of, rows_in
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.loss_state import modules_of, unchanged
 from firebrick.train.measures import Measures, Metrics, named_metrics
 from firebrick.train.metrics import ConfusionMatrix, Metric
@@ -109,7 +110,7 @@ def evaluate(
         (5, 5)
     """
     step = EvaluationStep(model, loss, named_metrics(metrics), target)
-    compiled = Compiled("evaluation", step, Jit(step) if jit else None)
+    compiled = Compiled("evaluation", step, LeafGraphs(step) if jit else None)
     return evaluated(compiled, model, loss, loader, step.metrics, target=target)
 
 
@@ -137,6 +138,17 @@ def evaluated(
     )  # fmt: skip
 
 
+@contextmanager
+def _explained(batch: Any, target: str | None) -> Iterator[None]:
+    """What model or loss refuse of a batch is said with how they got it."""
+    try:
+        yield
+    except FirebrickError as e:
+        if hint := hint_of(batch, target):
+            e.add_note(hint)
+        raise
+
+
 class _Confusion(ConfusionMatrix):
     """A confusion matrix of the samples that have a class; the loss says what became of the others."""
 
@@ -154,7 +166,7 @@ def _counted(
         for batch in batches:
             check_batch(batch, loader, target_name)
             inputs, _, target = call_of(batch, target_name)
-            with naming(batch):
+            with naming(batch), _explained(batch, target_name):
                 found = step(batch)
             if shared:  # with other processes, which have kept other batches
                 for name in metrics:

@@ -93,9 +93,9 @@ class Learner:
         step: A step of training of one's own, called as ``step(minimizer, batch)``: see ``Minimizer``. It returns None, a loss,
             or numbers by name, which rows have as ``train_<name>``; "loss" is the sum of what it minimizes unless it returns
             another. ``loss`` is then that of the validation alone.
-        target: Key or field of the target in batches that are dicts or dataclasses, whose other entries are arguments of the
-            model by name. Without it, a batch is a tuple (inputs…, target), or anything else (a dict, a single tensor), which
-            is input and target: ``loss(model(batch), batch)``.
+        target: Key or field of the target in batches that are dicts or dataclasses. The model gets the other entry, or the
+            others by name where there are several. Without it, a batch is a tuple (inputs…, target), or anything else (a dict,
+            a single tensor), which is input and target: ``loss(model(batch), batch)``.
         metrics: Further metrics of training and validation, called as ``update(output, target)``: a list of ``Metric`` objects,
             called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They are copied, not changed.
 

@@ -21,6 +21,7 @@ from firebrick.optim import EMA
 from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train.errors import TrainingError
 from firebrick.train.frozen import Zeros, zeros_of
+from firebrick.train.leaves import as_given
 from firebrick.train.measures import Counts
 from firebrick.train.optimizers import Optimizers
 from firebrick.train.steps import Stepped
@@ -148,7 +149,7 @@ class OwnStep:
         def run(value: LossValue, batch: Any) -> list[Share]:
             return self.strategy.grads(value, self.model, batch, self.parts)
 
-        return self.taken(Minimizer(self, watching, run, self.finish), batch)
+        return self.taken(Minimizer(self, watching, run, self.finish), as_given(batch))
 
     def taken(self, minimizer: Minimizer, batch: Any) -> Stepped:
         """The user's function with a minimizer, and what is counted of it."""

@@ -27,7 +27,7 @@ from firebrick.functions.parts import part_of_batch
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.optim import LBFGS
 from firebrick.random import row_offset
-from firebrick.train.batches import Call, arguments, call_of, check_batch, moved, pieces_of, rows_in, rows_of, tensors_of
+from firebrick.train.batches import Call, call_of, check_batch, hint_of, moved, pieces_of, rows_in, rows_of, tensors_of
 from firebrick.train.divisor import apart, with_other_labels
 from firebrick.train.errors import TrainingError
 from firebrick.train.evaluation import evaluating
@@ -294,23 +294,8 @@ def _said(batch: Any, loader: DataLoader, target: str | None) -> Iterator[None]:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
             e.received,
-            e.remedy + ("" if target else _HINTS.get(_form(batch), "")),
+            "; ".join(x for x in (e.remedy, hint_of(batch, target)) if x),
         ) from e
-
-
-def _form(batch: Any) -> str:
-    """How a batch comes to model and loss."""
-    entries = arguments(batch)
-    if len(entries) > 1:
-        return ""
-    return "tensor" if isinstance(entries[0], Tensor) else "tree"
-
-
-_HINTS = {
-    "tensor": "; a batch of one tensor is input and target of the loss: for labels, give both, ArrayDataset(images, labels)",
-    "tree": '; without target= a dict or dataclass is given whole, model(batch) and loss(output, batch): with target="label" '
-    "the model gets the others by name and the loss gets that one",
-}
 
 
 def _smallest_part(loader: DataLoader, strategy: Strategy, parts: int) -> int:

@@ -31,13 +31,17 @@ class Snapshots:
         loss_state: What its loss keeps.
         seconds: Most seconds between two checkpoints within an epoch.
         steps: Most steps between them; None counts seconds alone.
+
+    Attributes:
+        learner: The learner.
+        run: Its run directory.
     """
 
     def __init__(
         self, learner: Learner, state: RunState, run: RunDirectory | None, loss_state: LossState, seconds: float,
         steps: int | None,
     ) -> None:  # fmt: skip
-        self._learner, self._state, self.run = learner, state, run
+        self.learner, self._state, self.run = learner, state, run
         self._loss_state = loss_state
         self._seconds, self._steps = seconds, steps
         self._saved = 0.0, 0  # when and after which step the last checkpoint was taken, or the epoch entered
@@ -51,18 +55,18 @@ class Snapshots:
 
     def settings(self) -> dict[str, Any]:
         """The settings of the learner, as plain values."""
-        own = self._learner
+        own = self.learner
         return settings.learners(
             own.clip_norm, own.precision, own.accumulate, own.loss, own.own_step, own.batches_per_step, own.target
         )
 
     def loss_described(self) -> description.Description:
         """Class and plain settings of the loss."""
-        loss = self._learner.loss
+        loss = self.learner.loss
         return {**description.of_loss(loss), **self._loss_state.settings(loss)}
 
     def _parts(self) -> dict[str, description.Description]:
-        return {"model": description.of_model(self._learner.model), "loss": self.loss_described()}
+        return {"model": description.of_model(self.learner.model), "loss": self.loss_described()}
 
     def take(self, cursor: dict[str, Any] | None, measures: dict[str, Any]) -> Snapshot:
         """All that a checkpoint of where training stands holds.
@@ -71,7 +75,7 @@ class Snapshots:
             cursor: Of the training loader; None at the beginning of an epoch.
             measures: What was counted of the epoch so far.
         """
-        own, state = self._learner, self._state
+        own, state = self.learner, self._state
         found = {
             "epoch": state.epoch,
             "step": state.step,
@@ -115,7 +119,7 @@ class Snapshots:
         if self.run is not None:
             self.run.save(self.take(cursor, measures), best=best)
             self.restart()
-            notify(self._learner, "on_checkpoint", self.run.latest)
+            notify(self.learner, "on_checkpoint", self.run.latest)
 
     def check(self) -> None:
         """Raise what went wrong with the checkpoint that is being written, without waiting."""
@@ -131,7 +135,7 @@ class Snapshots:
 
     def resume(self, path: Path) -> Checkpoint:
         """``Learner.resume``."""
-        own, state = self._learner, self._state
+        own, state = self.learner, self._state
         found = load_checkpoint(path)
         theirs = resumed(found, own.metrics, own.own_step is not None)
         before = settings.optimizers(own.optimizer.state_dict(), own.ema)

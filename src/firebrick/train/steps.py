@@ -17,6 +17,7 @@ from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train.batches import call_of, rows_in
 from firebrick.train.counted import joined
 from firebrick.train.frozen import Zeros, zeros_of
+from firebrick.train.leaves import as_given
 from firebrick.train.measures import Counts, Measures, Metrics, classifies, regresses
 from firebrick.train.metrics import classes_of
 from firebrick.train.precision import Forward as Differentiated
@@ -112,7 +113,7 @@ class TrainingStep:
             watching: bool [], whether to look for gradients of zeros.
             batch: What the strategy's loader gives, or a ``BatchGroup`` of it.
         """
-        shares = self.strategy.grads(self.forward, self.model, batch, self.parts)
+        shares = self.strategy.grads(self.forward, self.model, as_given(batch), self.parts)
         norm, zeros = self.finish(watching, *parts_of(shares))
         self.strategy.spread(self.model)
         if self.precision is not None:
@@ -166,6 +167,7 @@ class EvaluationStep:
     target: str | None = None
 
     def __call__(self, batch: Any) -> Evaluated:
+        batch = as_given(batch)
         inputs, named, target = call_of(batch, self.target)
         output = self.model(*inputs, **named)
         measures = Measures(self.metrics)
@@ -182,7 +184,7 @@ class Prediction:
     model: Module
 
     def __call__(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return self.model(*inputs, **named)
+        return self.model(*as_given(inputs), **as_given(named))
 
 
 def _untracked(output: Any) -> Any:

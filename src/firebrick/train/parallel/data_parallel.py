@@ -25,13 +25,13 @@ from firebrick.core.device import Device
 from firebrick.core.operands import describe
 from firebrick.core.sharing import sharing_cores
 from firebrick.data import DataLoader
-from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import default_generator
 from firebrick.train.batches import BatchGroup, batches_of, rows_in, tensors_of
 from firebrick.train.compiled import NO_GRAPH
 from firebrick.train.counted import Counted
 from firebrick.train.errors import TrainingError
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.meeting import Meeting, meeting_at
 from firebrick.train.parallel.own_graphs import graphed
@@ -275,7 +275,7 @@ class DataParallel:
         """Each device's pass as a graph, and all that comes after the gradients as one more, on the owner."""
         if isinstance(step, TrainingStep | OwnStep) and (len(self._devices) > 1 or step.divided):
             return graphed(step, self)
-        return jit(step)
+        return LeafGraphs(step)
 
     def state(self) -> dict[str, Any]:
         """Devices and shares."""
@@ -392,7 +392,7 @@ class DataParallel:
         plain = [Pass(fn, m.fork(), joined=False) for m in self._replicas]
         for p in plain:
             p.model.train()
-        calls: list[Callable[..., Found]] = [jit(p) for p in plain]
+        calls: list[Callable[..., Found]] = [LeafGraphs(p) for p in plain]
         before = {d: default_generator(d).mark() for d in self._devices}
         for _ in range(2):
             batch: Any = loader.first()

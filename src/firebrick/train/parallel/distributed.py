@@ -32,7 +32,6 @@ from firebrick.data import DataLoader
 from firebrick.data.identity import differences
 from firebrick.distributed import Group
 from firebrick.distributed.group import NOTE as BESIDE
-from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
 from firebrick.train import description, settings
@@ -41,6 +40,7 @@ from firebrick.train.counted import Counted, merged, plain, summed
 from firebrick.train.counted import joined as counted
 from firebrick.train.description import listed
 from firebrick.train.errors import TrainingError
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.measures import Counts
 from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.arrivals import Arrivals, buckets
@@ -323,7 +323,7 @@ class Distributed:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The pass as a graph, and all that comes after the reduction as one more."""
-        return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else jit(step)
+        return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else LeafGraphs(step)
 
     def replicas(self, model: Module) -> list[Module]:
         """The model of this rank.

@@ -20,6 +20,7 @@ from firebrick.nn import Module
 from firebrick.nn.normalisation import RUNNING
 from firebrick.random import default_generator, row_offset
 from firebrick.train.batches import arguments, batches_of, rows_in, rows_of, tensors_of
+from firebrick.train.leaves import as_given
 from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.strategy import Forward, Named, Share, by_name
 
@@ -45,7 +46,7 @@ class Pass:
     def __call__(self, batch: Any) -> Found:
         hearing = nullcontext() if self.arrivals is None else self.arrivals.told()
         with hearing, part_of_batch() if self.joined else nullcontext():
-            (loss, extra), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *arguments(batch))
+            (loss, extra), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *arguments(as_given(batch)))
         buffers = {n: b.detach() for n, b in running_statistics(self.model)} if self.joined else {}
         return loss, extra, by_name(self.model, gradients), buffers
 

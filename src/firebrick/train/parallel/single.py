@@ -9,10 +9,10 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.data import DataLoader
-from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.train.batches import batches_of
 from firebrick.train.counted import Counted
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.own_graphs import graphed
 from firebrick.train.parallel.passes import Found, Pass, add, take_share
@@ -118,7 +118,7 @@ class SingleDevice:
         """The whole step as one graph; in parts, a graph that all of them run."""
         if isinstance(step, TrainingStep | OwnStep) and step.divided:
             return graphed(step, self)
-        return jit(step)
+        return LeafGraphs(step)
 
     def replicas(self, model: Module) -> list[Module]:
         """The model.
