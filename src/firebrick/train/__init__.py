@@ -24,6 +24,7 @@ from firebrick.train.evaluation import Evaluation, evaluate
 from firebrick.train.figures import draw_confusion, draw_curves
 from firebrick.train.history import Epoch
 from firebrick.train.learner import Learner
+from firebrick.train.loggers import CSVLogger, EventFileLogger, JSONLinesLogger, MLflowLogger, WandbLogger
 from firebrick.train.metrics import (
     AUROC,
     F1,
@@ -52,6 +53,7 @@ __all__ = [
     "Accuracy",
     "AveragePrecision",
     "BatchGroup",
+    "CSVLogger",
     "Callback",
     "Checkpoint",
     "CheckpointError",
@@ -66,11 +68,14 @@ __all__ = [
     "EarlyStopping",
     "Epoch",
     "Evaluation",
+    "EventFileLogger",
     "FrozenTrainingWarning",
+    "JSONLinesLogger",
     "Learner",
     "Loss",
     "LossScaleWarning",
     "LossScaler",
+    "MLflowLogger",
     "MeanAbsoluteError",
     "MeanSquaredError",
     "Metric",
@@ -89,6 +94,7 @@ __all__ = [
     "TrainingError",
     "TrainingInterrupted",
     "UndefinedMetricWarning",
+    "WandbLogger",
     "Worker",
     "WorkerError",
     "draw_confusion",

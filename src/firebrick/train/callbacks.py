@@ -34,7 +34,7 @@ class Callback:
 
     In ``fit``, the methods are called in this order: ``on_fit_begin``; for each epoch ``on_epoch_begin``, ``on_step_end`` for
     each of its steps, ``on_validation_end`` if there are validation data, ``on_epoch_end``, and ``on_checkpoint`` when the
-    learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``.
+    learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``, or ``on_exception``.
 
     All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch, or
     ``learner.interrupts.stop()``, which ends it after the running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and
@@ -116,6 +116,10 @@ class Callback:
         Args:
             learner: The learner.
         """
+
+    def on_exception(self, learner: Learner, error: BaseException) -> None:
+        """``fit`` ends by an exception, Ctrl-C and ``TrainingInterrupted`` among them: for what must be closed. What is raised
+        here is added to the error as a note."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: numbers, text, bools, None and tensors, in dicts and lists."""
@@ -253,6 +257,15 @@ def notify(learner: Learner, event: str, *given: Any) -> None:
     """Call a method of all callbacks of a learner."""
     for callback in learner.callbacks:
         getattr(callback, event)(learner, *given)
+
+
+def notify_of(learner: Learner, error: BaseException) -> None:
+    """Call ``on_exception`` of all callbacks of a learner."""
+    for name, callback in zip(names_of(learner.callbacks), learner.callbacks, strict=True):
+        try:
+            callback.on_exception(learner, error)
+        except Exception as e:  # noqa: BLE001 - the error that ended ``fit`` is the one to raise
+            error.add_note(f"besides, the callback {name} raised {type(e).__name__}: {e}")
 
 
 def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:

@@ -24,7 +24,7 @@ from firebrick.optim import EMA
 from firebrick.random.generator import check_seed
 from firebrick.train import figures
 from firebrick.train.batches import inputs_of
-from firebrick.train.callbacks import Callback, checked, notify
+from firebrick.train.callbacks import Callback, checked, notify, notify_of
 from firebrick.train.checkpoint import Checkpoint, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import Compiled, compiled_in, line_of
@@ -275,6 +275,9 @@ class Learner:
                 if state.epoch < epochs:
                     self._say(f"stopped after epoch {state.epoch} of {epochs}: {state.stopping}")
                 notify(self, "on_fit_end")
+        except BaseException as e:
+            notify_of(self, e)
+            raise
         finally:
             progress.close()
             train.close()
