@@ -193,6 +193,7 @@ class EarlyStopping(Callback):
         self.best: float | None = None
         self.best_epoch = self.waited = 0
         self._values: dict[str, Tensor] = {}
+        self._averages: dict[str, Any] = {}  # a state of ``EMA``
 
     def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
         """Compare the epoch with the best one."""
@@ -207,6 +208,10 @@ class EarlyStopping(Callback):
             self.best, self.best_epoch, self.waited = float(value), row.epoch, 0
             if self.restore_best:
                 self._values = {n: t.detach() for n, t in learner.model.state_dict().items()}
+                averages = {} if learner.ema is None else learner.ema.state_dict()
+                self._averages = (
+                    {**averages, "averages": {n: t.detach() for n, t in averages["averages"].items()}} if averages else {}
+                )
         else:
             self.waited += 1
         if self.waited >= self.patience:
@@ -218,13 +223,18 @@ class EarlyStopping(Callback):
         return (self.best - value if self.mode == "min" else value - self.best) > self.min_delta
 
     def on_fit_end(self, learner: Learner) -> None:
-        """Give the model the values of its best epoch."""
+        """Give the model, and averages of its parameters, the values of its best epoch."""
         if self._values and self.best_epoch != learner.epoch:
             learner.model.load_state_dict(self._values)
+            if learner.ema is not None and self._averages:
+                learner.ema.load_state_dict(self._averages)
 
     def state(self) -> dict[str, Any]:
-        """The best number, its epoch, the epochs since then, and the model's values."""
-        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "values": dict(self._values)}
+        """The best number, its epoch, the epochs since then, and the values of the model and of averages."""
+        return {
+            "best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "values": dict(self._values),
+            "averages": dict(self._averages),
+        }  # fmt: skip
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state()``."""
@@ -232,6 +242,7 @@ class EarlyStopping(Callback):
         values = {n: v if isinstance(v, Tensor) else hooks.from_host(np.array(v), host) for n, v in state["values"].items()}
         self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
         self._values = values if self.restore_best else {}
+        self._averages = dict(state.get("averages", {})) if self.restore_best else {}
 
 
 _MODES = {"loss": "min", "mse": "min", "mae": "min", "accuracy": "max"}

@@ -374,6 +374,20 @@ class Learner:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         return self._snapshots.resume(goal)
 
+    def load_best(self) -> Checkpoint:
+        """Give the model, and averages of its parameters, the values of the epoch that did best, from the run directory.
+
+        The optimizer, the history and the place in the run stay as they are.
+
+        Returns:
+            The checkpoint of that epoch.
+
+        Raises:
+            TrainingError: There is no run directory.
+            CheckpointError: No epoch was finished in it, or the checkpoint is damaged.
+        """
+        return self._snapshots.load_best()
+
     def save(self, path: str | os.PathLike[str], cursor: dict[str, Any] | None = None) -> Path:
         """Write a checkpoint of where training stands.
 

@@ -26,7 +26,7 @@ class RunState:
 
     epoch: int = 0
     step: int = 0
-    history: list[Epoch] = field(default_factory=History)
+    history: History = field(default_factory=History)
     best: Epoch | None = None
     cursor: dict[str, Any] | None = None
     measures: dict[str, Any] | None = None

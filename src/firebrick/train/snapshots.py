@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from firebrick.train import description, settings
 from firebrick.train.callbacks import notify, resume_callbacks, states_of
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot
+from firebrick.train.errors import TrainingError
 from firebrick.train.history import History
 from firebrick.train.loss_state import LossState
 from firebrick.train.run_state import RunState
@@ -132,6 +133,27 @@ class Snapshots:
             self.run.wait()
 
     # how it is taken over
+
+    def load_best(self) -> Checkpoint:
+        """``Learner.load_best``."""
+        own = self.learner
+        if self.run is None:
+            raise TrainingError(
+                "the best epoch is kept in the run directory",
+                "a learner without one" if own.strategy.main else "a rank that writes none",
+                "pass out= to Learner, or callbacks=[EarlyStopping(…)], which keeps the values in memory",
+            )
+        self.wait()
+        found = load_checkpoint(self.run.best)
+        before = own.model.state_dict()
+        found.load_into(own.model)
+        try:
+            if own.ema is not None and "ema" in found.optimizer:
+                own.ema.load_state_dict(found.optimizer["ema"])
+        except BaseException:
+            own.model.load_state_dict(before)
+            raise
+        return found
 
     def resume(self, path: Path) -> Checkpoint:
         """``Learner.resume``."""
