@@ -150,6 +150,17 @@ def test_a_new_run_overwrites_no_log_and_no_other_file(make: Make, loaders: Load
         learner.fit(*loaders, epochs=2)
 
 
+@pytest.mark.parametrize("kind", [CSVLogger, JSONLinesLogger, EventFileLogger])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
+    make: Make, loaders: Loaders, tmp_path: Path, kind: Any
+) -> None:
+    (tmp_path / "file").write_text("")
+    learner = make(callbacks=[kind(tmp_path / "file" / "deep" / "log")])
+    with pytest.raises(TrainingError, match="a logger writes into"):
+        learner.fit(*loaders, epochs=1)
+    assert learner.step == 0
+
+
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "3"])
 def test_a_number_of_steps_that_is_none_is_refused(tmp_path: Path, every: Any) -> None:
     for kind in (JSONLinesLogger, EventFileLogger):

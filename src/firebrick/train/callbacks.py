@@ -119,7 +119,12 @@ class Callback:
 
     def on_exception(self, learner: Learner, error: BaseException) -> None:
         """``fit`` ends by an exception, Ctrl-C and ``TrainingInterrupted`` among them: for what must be closed. What is raised
-        here is added to the error as a note."""
+        here is added to the error as a note.
+
+        Args:
+            learner: The learner.
+            error: The exception, which ``fit`` raises.
+        """
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: numbers, text, bools, None and tensors, in dicts and lists."""

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +39,7 @@ class CSVLogger(Callback):
         path: The file. Its folder is made if it is not there.
 
     Raises:
-        TrainingError: When training begins: the file has rows and the run is new, or it is no such file.
+        TrainingError: When training begins: the file has rows and the run is new, or it is no such file or cannot be written.
 
     Example:
         >>> import tempfile, numpy as np, firebrick as fb
@@ -103,7 +104,7 @@ class JSONLinesLogger(Callback):
 
     Raises:
         ConfigError: ``every`` is no whole number of at least 1.
-        TrainingError: When training begins: the file has lines and the run is new, or it is no such file.
+        TrainingError: When training begins: the file has lines and the run is new, or it is no such file or cannot be written.
 
     Example:
         >>> import json, tempfile, numpy as np, firebrick as fb
@@ -163,6 +164,7 @@ class EventFileLogger(Callback):
 
     Raises:
         ConfigError: ``every`` is no whole number of at least 1.
+        TrainingError: When training begins: the folder cannot be written to.
 
     Example:
         >>> import tempfile, numpy as np, firebrick as fb
@@ -185,6 +187,7 @@ class EventFileLogger(Callback):
         """Begin a file, whose first record makes TensorBoard forget points of steps that are done again."""
         self._close()
         if learner.strategy.main:
+            _check_folder(self.folder)
             self._writer = EventWriter(self.folder, learner.step)
 
     def on_step_end(self, learner: Learner, step: int, values: Mapping[str, float]) -> None:
@@ -432,6 +435,7 @@ def _lines_of(path: Path, learner: Learner) -> Sequence[str]:
     Raises:
         TrainingError: It cannot be read, or the run is new and there are some.
     """
+    _check_folder(path.parent)
     if not os.path.lexists(path):
         return []
     try:
@@ -448,6 +452,24 @@ def _lines_of(path: Path, learner: Learner) -> Sequence[str]:
             "name another file, or call learner.resume() first to go on with the run that it is of",
         )
     return lines
+
+
+def _check_folder(folder: Path) -> None:
+    """Make a folder, and make sure that it can be written to, before there is anything to lose.
+
+    Raises:
+        TrainingError: It cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as e:
+        raise TrainingError(
+            f"a logger writes into {folder}",
+            f"the system refuses to: {e.strerror or e}",
+            "make it writable, or name another path",
+        ) from e
 
 
 def _not_ours(path: Path, expected: str) -> TrainingError:
