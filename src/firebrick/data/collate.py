@@ -44,6 +44,10 @@ def collate(samples: Sequence[Any]) -> Any:
     structure = structure_of(samples[0])
     if structure.flat and all(isinstance(s, tuple) and len(s) == len(structure.parts) for s in samples):
         columns = list(zip(*samples, strict=True))  # the usual samples, faster
+    elif (
+        structure.kind is dict and structure.shallow and all(type(s) is dict and s.keys() == samples[0].keys() for s in samples)
+    ):
+        columns = [tuple(s[k] for s in samples) for k in structure.keys]
     else:
         columns = list(zip(*_leaves(structure, samples), strict=True))
     if not columns:

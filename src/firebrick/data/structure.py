@@ -33,7 +33,12 @@ class Structure:
     @property
     def flat(self) -> bool:
         """Whether it is a tuple or list of leaves."""
-        return self.kind in (tuple, list) and all(p.kind is None for p in self.parts)
+        return self.kind in (tuple, list) and self.shallow
+
+    @property
+    def shallow(self) -> bool:
+        """Whether all of its parts are leaves."""
+        return all(p.kind is None for p in self.parts)
 
     def like(self, other: Structure) -> bool:
         """Whether both are one structure, whatever the order of keys."""
