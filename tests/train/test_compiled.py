@@ -77,8 +77,7 @@ def test_of_many_graphs_three_reasons_are_given() -> None:
 
 def test_the_summary_says_what_was_compiled_and_why_again(make: Make, loaders: Loaders) -> None:
     lines: list[str] = []
-    learner = make()
-    learner._log = lines.append
+    learner = make(log=lines.append)
     learner.fit(*loaders, epochs=2)
     assert len(lines) == 3
     assert re.fullmatch(r"compiled in [\d.e-]+ s", lines[-1])  # one graph for full batches and one for the last are usual
@@ -161,8 +160,7 @@ def test_what_was_read_of_a_parameter_stays_while_steps_write_over_it(make: Make
 @pytest.mark.parametrize("how", ["argument", "config", "context"])
 def test_nothing_is_compiled_where_that_was_asked_for(make: Make, loaders: Loaders, how: str) -> None:
     lines: list[str] = []
-    learner = make(jit=how != "argument")
-    learner._log = lines.append
+    learner = make(jit=how != "argument", log=lines.append)
     asked = {"argument": nullcontext(), "config": fb.config.scope(jit=False), "context": fb.disable_jit()}
     with asked[how]:
         learner.fit(*loaders, epochs=1)
@@ -185,8 +183,7 @@ def test_a_loss_that_needs_values_says_so_once_and_trains_to_the_same_bits(
     runs = {}
     for jit in (True, False):
         lines: list[str] = []
-        learner = make(loss=Clipped(), out=tmp_path / f"{jit}", jit=jit)
-        learner._log = lines.append
+        learner = make(loss=Clipped(), out=tmp_path / f"{jit}", jit=jit, log=lines.append)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             learner.fit(*loaders, epochs=2, draw=False)

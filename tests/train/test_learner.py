@@ -77,8 +77,7 @@ def test_the_loss_of_an_epoch_weighs_its_small_last_batch_by_its_samples(make: M
 
 def test_a_plain_line_an_epoch_is_logged(make: Make, loaders: Loaders) -> None:
     lines: list[str] = []
-    learner = make()
-    learner._log = lines.append
+    learner = make(log=lines.append)
     learner.fit(*loaders, epochs=2)
     assert len(lines) == 3
     assert lines[2].startswith("compiled in ")
@@ -301,8 +300,7 @@ def test_without_matplotlib_a_note_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr("firebrick.train.figures.can_draw", lambda: False)
     lines: list[str] = []
-    learner = make(out=tmp_path / "run")
-    learner._log = lines.append
+    learner = make(out=tmp_path / "run", log=lines.append)
     learner.fit(*loaders, epochs=1)
     assert "firebrick[train]" in lines[-1]
     assert not list((tmp_path / "run").glob("*.png"))
