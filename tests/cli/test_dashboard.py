@@ -23,7 +23,7 @@ from firebrick.cli.dashboard import Dashboard
 from firebrick.cli.plotting import _short, plotted
 from firebrick.cli.screen import Help, Screen
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import DataParallel, Epoch, Learner, TrainingInterrupted, load_checkpoint
+from firebrick.train import Callback, DataParallel, Epoch, Learner, TrainingInterrupted, load_checkpoint
 
 Run = Callable[..., Result]
 SIZES = [(80, 24), (120, 40)]
@@ -209,21 +209,30 @@ def test_a_run_has_the_same_bits_with_and_without_it(capsys: pytest.CaptureFixtu
     assert len([line for line in printed if line.startswith("epoch 3/3")]) == 1
 
 
+class AtStep(Callback):
+    """Calls something after a step."""
+
+    def __init__(self, step: int, call: Callable[[], Any]) -> None:
+        self.step, self.call = step, call
+
+    def on_step_end(self, learner: Learner, step: int, values: Any) -> None:
+        if step == self.step:
+            self.call()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_main_thread_saves_and_stops(tmp_path: Path, number: signal.Signals) -> None:
     board = Dashboard("signalled")
     learner = learner_of(board, tmp_path / "run")
     before = signal.getsignal(number)
-    count, heard = learner._count, threading.Event()
+    heard = threading.Event()
     stop = learner.interrupts.stop
 
-    def counted(*step: Any) -> int:
-        if learner.step == 3:
-            os.kill(os.getpid(), number)
-            assert heard.wait(60)  # the main thread takes it when it comes to it
-        return count(*step)
+    def killed() -> None:
+        os.kill(os.getpid(), number)
+        assert heard.wait(60)  # the main thread takes it when it comes to it
 
-    learner._count = counted  # type: ignore[method-assign]
+    learner.callbacks = (AtStep(3, killed),)
     learner.interrupts.stop = lambda: (stop(), heard.set())  # type: ignore[method-assign, return-value]
     with pytest.raises(TrainingInterrupted, match="saved in"):
         board.run(learner, lambda: learner.fit(loader(), epochs=2), headless=True)
@@ -286,14 +295,7 @@ def test_the_command_stops_at_q_and_prints_how_to_go_on(run: Run, monkeypatch: p
     real = Dashboard.run
 
     def run_headless(self: Dashboard, learner: Learner, fit: Any) -> Any:
-        count = learner._count
-
-        def counted(*step: Any) -> int:
-            if learner.step == 2:
-                learner.interrupts.stop()  # as the key does
-            return count(*step)
-
-        learner._count = counted  # type: ignore[method-assign]
+        learner.callbacks = (AtStep(2, learner.interrupts.stop),)  # as the key does
         return real(self, learner, fit, headless=True)
 
     monkeypatch.setattr(Dashboard, "run", run_headless)

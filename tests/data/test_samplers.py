@@ -220,11 +220,25 @@ def test_what_cannot_be_padded_is_refused(samples: Any, columns: Any, text: str)
         pad_collate(samples, columns=columns)
 
 
-@pytest.mark.parametrize("samples", [[(1, 2), (1,)], [np.ones(2), np.ones(3)], [(1,), 2]])
+@pytest.mark.parametrize("samples", [[np.ones(2), np.ones(3)], [(np.ones(2), 0), (np.ones(3), 0)]])
 def test_what_cannot_be_stacked_is_refused_with_the_shapes(samples: Any) -> None:
     with pytest.raises(LoaderError, match="shapes") as caught:
         collate(samples)
     assert "pad_collate" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("samples", "text"),
+    [
+        ([(1, 2), (1,)], "(array, array) in sample 0 of the batch and (array,) in sample 1"),
+        ([(1,), 2], "(array,) in sample 0 of the batch and array in sample 1"),
+        ([(1, 2), {"a": 1, "b": 2}], "(array, array) in sample 0 of the batch and {'a': array, 'b': array} in sample 1"),
+    ],
+)
+def test_samples_of_another_structure_are_refused_with_both_structures(samples: Any, text: str) -> None:
+    with pytest.raises(LoaderError, match="one structure") as caught:
+        collate(samples)
+    assert caught.value.received == text
 
 
 MIXED = [

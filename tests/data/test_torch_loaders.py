@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 import firebrick as fb
@@ -119,24 +118,24 @@ def test_an_order_that_cannot_be_repeated_is_refused(make: Any, text: str) -> No
         from_torch(make())
 
 
-@pytest.mark.parametrize(
-    ("sample", "text"),
-    [
-        (lambda i: {"x": X[i], "y": i}, "a batch is an array, or a tuple of arrays; received a dict of x, y"),
-        (lambda i: (X[i], (X[i], i)), "received tuples in a tuple"),
-        (lambda i: ("a text", i), "received tuples in a tuple"),
-    ],
-    ids=["dict", "nested", "text"],
-)
-def test_batches_of_another_form_name_what_to_pass(sample: Any, text: str) -> None:
+def test_batches_keep_the_structure_that_pytorch_gives_them() -> None:
     class Others(Samples):
         def __getitem__(self, index: int) -> Any:
-            return sample(index)
+            return {"x": X[index], "parts": (torch.ones(2) * index, index)}
 
-    with pytest.raises(fb.FirebrickError, match=text):
-        from_torch(theirs.DataLoader(Others(), 4)).first()
-    joined = from_torch(theirs.DataLoader(Others(), 4), collate=lambda rows: (np.zeros((len(rows), 2)),) * 2)
-    assert joined.first()[0].shape == (4, 2)
+    batch = from_torch(theirs.DataLoader(Others(), batch_size=2)).first()
+    assert batch["x"].tolist() == X[:2].tolist()
+    assert batch["parts"][0].tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    assert batch["parts"][1].tolist() == [0, 1]
+
+
+def test_texts_of_a_batch_are_refused_by_their_path() -> None:
+    class Others(Samples):
+        def __getitem__(self, index: int) -> Any:
+            return X[index], "a text"
+
+    with pytest.raises(LoaderError, match=r"batch\[1\]\[0\] of batch 0 of loader"):
+        from_torch(theirs.DataLoader(Others(), batch_size=2)).first()
 
 
 def test_a_learner_trains_from_loaders_of_torch_as_from_its_own() -> None:

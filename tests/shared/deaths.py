@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from firebrick.train import Learner
+from firebrick.train.readings import Readings
+from firebrick.train.snapshots import Snapshots
 
 
 @contextmanager
 def dying_after(steps: int) -> Iterator[None]:
     """A ``with`` block in which a learner writes a checkpoint after each step, and fails in the one after so many."""
-    counted, taken = Learner._count, count()
+    counted, taken = Readings.count, count()
 
-    def dying(self: Learner, *given: Any) -> int:
+    def dying(self: Readings, *given: Any) -> int:
         if next(taken) == steps:
             raise MemoryError("the process is gone")
         return counted(self, *given)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Learner, "_count", dying)
-        patched.setattr(Learner, "_checkpoint_due", lambda self: True)
+        patched.setattr(Readings, "count", dying)
+        patched.setattr(Snapshots, "due", lambda self: True)
         yield

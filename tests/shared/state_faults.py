@@ -36,6 +36,7 @@ from firebrick import nn, optim
 from firebrick.core.errors import ExecutionError
 from firebrick.data import ArrayDataset, DataLoader, IterableDataset, WeightedSampler
 from firebrick.train import CheckpointError, Learner
+from firebrick.train.snapshots import Snapshots
 
 KINDS = ("update", "step", "fit", "resume")  # "kill" is for a process of its own
 FAULTS = ("Ctrl-C", "error")
@@ -412,19 +413,19 @@ def _whole(case: Case) -> Bits:
 @contextmanager
 def _dying(steps: int) -> Iterator[None]:
     """A ``with`` block in which learners end once they have begun to save after so many steps."""
-    save = Learner._save_latest
+    save = Snapshots.save
 
-    def saving(self: Learner, *given: Any, **options: Any) -> None:
+    def saving(self: Snapshots, *given: Any, **options: Any) -> None:
         save(self, *given, **options)
-        if self.step >= steps:
-            self._settle()
+        if self.learner.step >= steps:
+            self.wait()
             raise Raised
 
-    Learner._save_latest = saving  # type: ignore[method-assign]
+    Snapshots.save = saving  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Learner._save_latest = save  # type: ignore[method-assign]
+        Snapshots.save = save  # type: ignore[method-assign]
 
 
 def _die(doomed: Learner, train: DataLoader, valid: DataLoader, steps: int) -> None:

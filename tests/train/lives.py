@@ -23,16 +23,17 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from after_steps import after_steps
 
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import CheckpointError, DataParallel, Learner, SingleDevice, load_checkpoint, writing
+from firebrick.train import Callback, CheckpointError, DataParallel, Learner, SingleDevice, load_checkpoint, writing
 
 EPOCHS, EVERY = 6, 2  # six epochs of five steps, a checkpoint within them every second step
 TIMED = ("seconds", "samples_per_second")
@@ -101,12 +102,27 @@ def points(count: int, seed: int) -> ArrayDataset:
     return ArrayDataset(centres[labels] + rng.normal(size=(count, 2)) * 0.5, labels)
 
 
+class Handed(DataLoader):
+    """A loader that keeps the batch that it handed out last."""
+
+    last: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for Handed.last in super().__iter__():
+            yield Handed.last
+
+
+class Forgets(Callback):
+    """A planted fault: a run goes on with the epoch's first batch."""
+
+    def on_fit_begin(self, learner: Learner) -> None:
+        learner.cursor = None
+
+
 def live(place: str, run: Path, moments: Moments, fault: str) -> None:
     """Train to the end: from the newest checkpoint if there is one, else from the beginning."""
     if fault == "no old":  # planted: the newest checkpoint is removed before the new one is there
         writing.STEPS["rename old"] = lambda path, aside: shutil.rmtree(path)
-    if fault == "no cursor":  # planted: a run goes on with the epoch's first batch
-        Learner._enter = lambda self, train: train.set_epoch(self.epoch) or 0  # type: ignore[method-assign, func-returns-value]
     moments.watch()
 
     def seen(*arrays: Any) -> tuple[Any, ...]:
@@ -127,21 +143,20 @@ def live(place: str, run: Path, moments: Moments, fault: str) -> None:
         checkpoint_steps=EVERY,
         ema=0.9,
         jit=place != "numpy",
+        callbacks=[Forgets()] if fault == "no cursor" else [],
     )
-    train = DataLoader(points(36, 0), 8, shuffle=True, seed=3, transform=seen, num_workers=2 if workers else 0)
+    train = Handed(points(36, 0), 8, shuffle=True, seed=3, transform=seen, num_workers=2 if workers else 0)
     valid = DataLoader(points(20, 1), 10, name="valid")
     order = run.with_suffix(".order")
-    count = learner._count
 
-    def counted(found: Any, watched: bool, batch: Any) -> int:
-        parts = batch if isinstance(batch, list) else [batch]
+    def stepped() -> None:
+        parts = Handed.last if isinstance(Handed.last, list) else [Handed.last]
         rows = hashlib.sha256(b"".join(t.numpy().tobytes() for part in parts if part for t in part)).hexdigest()
         with order.open("a") as stream:
             stream.write(f"{learner.step} {rows}\n")
         moments.visit("step")
-        return count(found, watched, batch)
 
-    learner._count = counted  # type: ignore[method-assign]
+    after_steps(learner, stepped)
     try:
         learner.resume()
     except CheckpointError:

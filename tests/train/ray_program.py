@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import ray
+from after_steps import after_steps
 from cluster_jobs import until
 from ray.cluster_utils import Cluster as RayCluster
 
@@ -47,16 +48,14 @@ def train(worker: Worker, waits: str = "") -> tuple[int, int, dict[str, np.ndarr
     learner = learner_of(Distributed("cpu:0", check_every=1), out=worker.out, checkpoint_steps=4)
     if worker.resumes:
         learner.resume()
-    begun, count = learner.step, learner._count
+    begun = learner.step
 
-    def counted(*arguments: Any) -> int:
-        samples = count(*arguments)
+    def stepped() -> None:
         if waits and learner.step == 15 and worker.attempt == 0 and worker.rank == worker.size - 1:
             worker.out.with_suffix(".waits").write_text(worker.node)
             until(lambda: waits == "more" and learner.interrupts.pending)
-        return samples
 
-    learner._count = counted  # type: ignore[method-assign]
+    after_steps(learner, stepped)
     return worker.size, begun, fitted(learner)
 
 

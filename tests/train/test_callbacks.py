@@ -340,3 +340,24 @@ def test_an_epoch_goes_on_with_the_metrics_that_it_was_begun_with(tmp_path: Path
     for metrics in ([], [_Recall0()], [F1(3), _Recall0()]):
         with pytest.raises(CheckpointError, match=r"was begun with the metrics: \['f1'\]"):
             learner(metrics=metrics, out=tmp_path / "run").resume()
+
+
+def test_callbacks_are_called_with_the_error_that_ends_fit(make: Any, loaders: Any) -> None:
+    heard: list[Any] = []
+
+    class Fails(Callback):
+        def on_step_end(self, learner: Learner, step: int, values: Any) -> None:
+            if step == 2:
+                raise MemoryError("of a step")
+
+        def on_exception(self, learner: Learner, error: BaseException) -> None:
+            raise OSError("the connection is gone")
+
+    class Hears(Callback):
+        def on_exception(self, learner: Learner, error: BaseException) -> None:
+            heard.append((error, learner.step))
+
+    with pytest.raises(MemoryError, match="of a step") as caught:
+        make(callbacks=[Fails(), Hears()]).fit(*loaders, epochs=1)
+    assert heard == [(caught.value, 2)]
+    assert caught.value.__notes__ == ["besides, the callback Fails raised OSError: the connection is gone"]

@@ -16,7 +16,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import EagerTrainingWarning, Learner, SingleDevice, evaluate, load_checkpoint
+from firebrick.train import Callback, EagerTrainingWarning, Learner, SingleDevice, evaluate, load_checkpoint
 from firebrick.train.compiled import Compiled
 
 Make = Callable[..., Learner]
@@ -77,8 +77,7 @@ def test_of_many_graphs_three_reasons_are_given() -> None:
 
 def test_the_summary_says_what_was_compiled_and_why_again(make: Make, loaders: Loaders) -> None:
     lines: list[str] = []
-    learner = make()
-    learner._log = lines.append
+    learner = make(log=lines.append)
     learner.fit(*loaders, epochs=2)
     assert len(lines) == 3
     assert re.fullmatch(r"compiled in [\d.e-]+ s", lines[-1])  # one graph for full batches and one for the last are usual
@@ -161,8 +160,7 @@ def test_what_was_read_of_a_parameter_stays_while_steps_write_over_it(make: Make
 @pytest.mark.parametrize("how", ["argument", "config", "context"])
 def test_nothing_is_compiled_where_that_was_asked_for(make: Make, loaders: Loaders, how: str) -> None:
     lines: list[str] = []
-    learner = make(jit=how != "argument")
-    learner._log = lines.append
+    learner = make(jit=how != "argument", log=lines.append)
     asked = {"argument": nullcontext(), "config": fb.config.scope(jit=False), "context": fb.disable_jit()}
     with asked[how]:
         learner.fit(*loaders, epochs=1)
@@ -185,8 +183,7 @@ def test_a_loss_that_needs_values_says_so_once_and_trains_to_the_same_bits(
     runs = {}
     for jit in (True, False):
         lines: list[str] = []
-        learner = make(loss=Clipped(), out=tmp_path / f"{jit}", jit=jit)
-        learner._log = lines.append
+        learner = make(loss=Clipped(), out=tmp_path / f"{jit}", jit=jit, log=lines.append)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             learner.fit(*loaders, epochs=2, draw=False)
@@ -272,17 +269,23 @@ def test_a_learner_that_is_gone_leaves_no_graph_of_its_model_behind(make: Make, 
 def test_a_checkpoint_within_an_epoch_is_of_a_whole_step(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     steps = {}
     for jit in (True, False):
-        learner = make(out=tmp_path / f"{jit}", checkpoint_seconds=0.0, jit=jit)
-        save, seen = learner._save_latest, []
-        learner._save_latest = lambda cursor, best=False, save=save, seen=seen, jit=jit, learner=learner: (
-            save(cursor, best=best),
-            learner._settle(),
-            seen.append(state(tmp_path / f"{jit}")),
-        )
+        written = Written()
+        learner = make(out=tmp_path / f"{jit}", checkpoint_seconds=0.0, jit=jit, callbacks=[written])
         learner.fit(loaders[0], epochs=1, draw=False)
-        steps[jit] = seen
+        steps[jit] = written.seen
     assert len(steps[True]) == 7
     assert steps[True] == steps[False]
+
+
+class Written(Callback):
+    """Reads each checkpoint when it is written."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_checkpoint(self, learner: Learner, path: Path) -> None:
+        learner.wait()
+        self.seen.append(state(path.parent))
 
 
 def state(run: Path) -> tuple[int, bytes]:

@@ -56,7 +56,7 @@ def test_where_all_parameters_learn_nothing_is_said(make: Make) -> None:
 
 
 def test_engines_where_reading_waits_notice_the_same(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firebrick.train.learner.HOST_ENGINES", ())
+    monkeypatch.setattr("firebrick.train.loop.HOST_ENGINES", ())
     assert len(heard(make(model=Branchy(), lr=0.01), loader())) == 2
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from after_steps import after_steps
 
 from firebrick.data import DataLoader, workers
-from firebrick.train import DataParallel, Learner, SingleDevice, TrainingInterrupted, load_checkpoint
+from firebrick.train import Callback, DataParallel, Learner, SingleDevice, TrainingInterrupted, load_checkpoint
 from firebrick.train.interrupt import SIGNALS, Interrupts
 
 Make = Callable[..., Learner]
@@ -38,14 +39,7 @@ def test_sigterm_finishes_the_step_and_saves(make: Make, loaders: Loaders, tmp_p
     whole = make(**WAYS[way]())
     whole.fit(*loaders, epochs=2)
     stopped = make(out=tmp_path / "run", **WAYS[way]())
-    count = stopped._count
-
-    def counted(*step: Any) -> int:
-        if stopped.step == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return count(*step)
-
-    stopped._count = counted  # type: ignore[method-assign]
+    after_steps(stopped, lambda: os.kill(os.getpid(), signal.SIGTERM) if stopped.step == 4 else None)
     before = [signal.getsignal(s) for s in SIGNALS]
     with pytest.raises(TrainingInterrupted, match="stopped in epoch 1 after step 4; saved in"):
         stopped.fit(*loaders, epochs=2, draw=False)
@@ -123,20 +117,22 @@ def test_the_second_signal_is_that_of_before() -> None:
 
 
 def test_a_thread_beside_asks_for_a_stop_and_for_a_checkpoint(make: Make, loaders: Loaders, tmp_path: Path) -> None:
-    learner = make(out=tmp_path / "run")
     saved: list[int] = []
-    save_latest, count = learner._save_latest, learner._count
-    learner._save_latest = lambda *a, **k: (saved.append(learner.step), save_latest(*a, **k))[1]  # type: ignore[method-assign]
 
-    def counted(*step: Any) -> int:
+    class Noted(Callback):
+        def on_checkpoint(self, learner: Learner, path: Path) -> None:
+            saved.append(learner.step)
+
+    learner = make(out=tmp_path / "run", callbacks=[Noted()])
+
+    def stepped() -> None:
         asked = {2: learner.interrupts.save, 5: learner.interrupts.stop}.get(learner.step)
         if asked is not None:
             beside = threading.Thread(target=asked)
             beside.start()
             beside.join()
-        return count(*step)
 
-    learner._count = counted  # type: ignore[method-assign]
+    after_steps(learner, stepped)
     with pytest.raises(TrainingInterrupted):
         learner.fit(*loaders, epochs=2, draw=False)
     assert saved == [2, 5]

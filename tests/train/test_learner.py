@@ -15,6 +15,7 @@ from firebrick.cli.runs import free_name
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner, NonFiniteLossError, NothingTrainedWarning, SingleDevice, TrainingError, load_checkpoint
 from firebrick.train.claim import claimed, is_claimed
+from firebrick.train.readings import Readings
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -76,8 +77,7 @@ def test_the_loss_of_an_epoch_weighs_its_small_last_batch_by_its_samples(make: M
 
 def test_a_plain_line_an_epoch_is_logged(make: Make, loaders: Loaders) -> None:
     lines: list[str] = []
-    learner = make()
-    learner._log = lines.append
+    learner = make(log=lines.append)
     learner.fit(*loaders, epochs=2)
     assert len(lines) == 3
     assert lines[2].startswith("compiled in ")
@@ -300,8 +300,7 @@ def test_without_matplotlib_a_note_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr("firebrick.train.figures.can_draw", lambda: False)
     lines: list[str] = []
-    learner = make(out=tmp_path / "run")
-    learner._log = lines.append
+    learner = make(out=tmp_path / "run", log=lines.append)
     learner.fit(*loaders, epochs=1)
     assert "firebrick[train]" in lines[-1]
     assert not list((tmp_path / "run").glob("*.png"))
@@ -326,10 +325,10 @@ def test_where_reading_waits_losses_are_read_in_bulk_and_a_nan_still_names_its_s
     make: Make, loaders: Loaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make(lr=1e38)
-    reads = []
-    monkeypatch.setattr("firebrick.train.learner.HOST_ENGINES", ())
-    real = learner._read
-    monkeypatch.setattr(learner, "_read", lambda: reads.append(learner.step) or real())
+    reads: list[int] = []
+    monkeypatch.setattr("firebrick.train.loop.HOST_ENGINES", ())
+    real = Readings.read
+    monkeypatch.setattr(Readings, "read", lambda self, *given: reads.append(learner.step) or real(self, *given))
     with pytest.raises(NonFiniteLossError, match=r"at step [23] "):
         learner.fit(*loaders, epochs=1)
     assert reads == [7]

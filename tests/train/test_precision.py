@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from after_steps import after_steps
 
 import firebrick as fb
 from firebrick import nn, optim
@@ -193,14 +194,7 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one_and_its_scale(
     whole = fresh()
     whole.fit(*loaders, epochs=3)
     stopped = fresh(out=tmp_path / "run")
-    count = stopped._count
-
-    def counted(*step: Any) -> int:
-        if stopped.step == at:
-            stopped.interrupts.stop()
-        return count(*step)
-
-    stopped._count = counted  # type: ignore[method-assign]
+    after_steps(stopped, lambda: stopped.interrupts.stop() if stopped.step == at else None)
     with pytest.raises(TrainingInterrupted):
         stopped.fit(*loaders, epochs=3, draw=False)
     resumed = fresh(out=tmp_path / "run")

@@ -97,9 +97,13 @@ def learner(strategy: Strategy, seed: int = 5, norm: bool = False, **options: An
     return Learner(model, fb.optim.SGD(model, lr=0.1, momentum=0.9), strategy=strategy, log=None, **options)
 
 
+def named(x: Any, label: Any) -> dict[str, Any]:
+    return {"x": x, "label": label}
+
+
 def fitted(learner: Learner, batch: int = 8) -> Learner:
-    loader = DataLoader(dataset(), batch, shuffle=True, dtype="float64")
-    learner.fit(loader, DataLoader(dataset(7), 3, dtype="float64"), epochs=2)
+    given: dict[str, Any] = {"dtype": "float64", "transform": None if learner.target is None else named}
+    learner.fit(DataLoader(dataset(), batch, shuffle=True, **given), DataLoader(dataset(7), 3, **given), epochs=2)
     return learner
 
 
@@ -114,6 +118,11 @@ def fitted(learner: Learner, batch: int = 8) -> Learner:
         ({"batch_norm": "synchronised"}, {"norm": True}, 13),
         ({"shares": [0.01, 9.0, 0.01]}, {"norm": True}, 13),
         ({"bucket_bytes": 64}, {}, 8),
+        ({}, {"batches_per_step": 3}, 4),  # some ranks have no rows of the last batch
+        ({}, {"batches_per_step": 2, "accumulate": 2, "jit": True}, 25),
+        ({"batch_norm": "synchronised"}, {"batches_per_step": 2, "norm": True}, 13),
+        ({}, {"target": "label"}, 8),
+        ({}, {"target": "label", "batches_per_step": 2, "jit": True}, 25),
     ],
 )
 def test_three_ranks_train_as_one_device_does(ranks: Ranks, how: dict[str, Any], options: dict[str, Any], batch: int) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from after_steps import after_steps
 
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader, IterableDataset
 from firebrick.train import (
+    Callback,
     Checkpoint,
     CheckpointError,
     Learner,
@@ -69,15 +71,7 @@ def test_without_the_generators_state_the_bits_would_differ(make: Make, loaders:
 
 def stop(learner: Learner, at: int) -> Learner:
     """A learner that gets Ctrl-C during one of its steps."""
-    count = learner._count
-
-    def counted(*step: Any) -> int:
-        if learner.step == at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return count(*step)
-
-    learner._count = counted
-    return learner
+    return after_steps(learner, lambda: os.kill(os.getpid(), signal.SIGINT) if learner.step == at else None)
 
 
 @pytest.mark.parametrize("at", [1, 3, 10, 14])
@@ -116,9 +110,12 @@ def test_fitting_on_after_ctrl_c_equals_the_whole_bit_for_bit(make: Make, loader
 def spied(learner: Learner) -> list[int]:
     """The steps after which a learner saves."""
     saved: list[int] = []
-    assert learner._run is not None
-    real = learner._run.save
-    learner._run.save = lambda snapshot, **kinds: saved.append(learner.step) or real(snapshot, **kinds)  # type: ignore[method-assign, func-returns-value]
+
+    class Noted(Callback):
+        def on_checkpoint(self, learner: Learner, path: Path) -> None:
+            saved.append(learner.step)
+
+    learner.callbacks = (*learner.callbacks, Noted())
     return saved
 
 

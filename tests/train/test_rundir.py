@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from after_steps import after_steps
 
 import firebrick as fb
 from firebrick import nn, optim
@@ -290,24 +291,21 @@ def test_steps_taken_while_a_checkpoint_is_written_do_not_reach_it(
     learner = make(out=tmp_path / "run", strategy=SingleDevice(device), checkpoint_steps=3, jit=jit, keep=9)
     holder = Held(monkeypatch, "make parent")
     taken: list[dict[str, bytes]] = []
-    count = learner._count
 
-    def counted(*step: Any) -> int:
+    def stepped() -> None:
         if learner.step == 6:  # the snapshot of three steps ago is not written yet
             assert holder.reached.wait(60)
             assert not (tmp_path / "run" / "checkpoint").exists()
             holder.go.set()
-        return count(*step)
 
-    learner._count = counted  # type: ignore[method-assign]
-    assert learner._run is not None
-    save = learner._run.save
+    after_steps(learner, stepped)
+    save = RunDirectory.save
 
-    def saved(snapshot: Snapshot, **kinds: Any) -> None:
+    def saved(run: RunDirectory, snapshot: Snapshot, **kinds: Any) -> None:
         taken.append({n: a.tobytes() for n, a in {**snapshot.model, **snapshot.optimizer}.items()})
-        save(snapshot, **kinds)
+        save(run, snapshot, **kinds)
 
-    learner._run.save = saved  # type: ignore[method-assign]
+    monkeypatch.setattr(RunDirectory, "save", saved)
     learner.fit(loaders[0], epochs=1, draw=False)
     assert steps_in(tmp_path / "run") == [7, 6, 3]
     first = tmp_path / "run" / "earlier" / "step-00000003"

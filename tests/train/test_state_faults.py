@@ -21,7 +21,8 @@ from state_faults import CHANGES, Case, generate, run
 from firebrick.core.journal import Journal
 from firebrick.data import identity
 from firebrick.graph.program import Program
-from firebrick.train import Learner, settings, standing
+from firebrick.train import settings, snapshots, standing
+from firebrick.train.loop import Loop
 
 FIRST = int(os.environ.get("STATE_FAULTS_SEED", "0"))
 SIZE = {"step": 6, "update": 12, "fit": 8, "resume": 2}  # cases of a run of the tests; of resume, with each change
@@ -89,7 +90,7 @@ def nothing(*_: Any, **__: Any) -> None: ...
 Fault = tuple[str, Any, str, Any]
 FAULTS: dict[str, Fault] = {
     "an eager step keeps what it changed before it failed": ("fit", Journal, "restore", nothing),
-    "an epoch that was left begins again": ("fit", Learner, "_keep_place", nothing),
+    "an epoch that was left begins again": ("fit", Loop, "_keep_place", nothing),
     "cursors do not say what differs": ("resume", identity, "differences", lambda *cursors: []),
     "changed settings are not said": ("resume", settings, "say_changes", nothing),
     "a refused checkpoint leaves the averages changed": ("resume", standing, "give_back", None),
@@ -106,9 +107,7 @@ def careless(found: Any, model: Any, optimizer: Any, ema: Any, load_loss: Any) -
 def test_a_planted_fault_is_found_within_its_size(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, where, name, value = FAULTS[fault]
     if value is None:
-        from firebrick.train import learner
-
-        where, value = learner, careless
+        where, value = snapshots, careless
     some = [c for c in cheap(kind) if not c.jit and (kind != "resume" or c.change in ("order", "clip", "optimizer"))]
     monkeypatch.setattr(where, name, value)
     assert any(run(c).wrong for c in some)

@@ -21,10 +21,11 @@ from firebrick.core.errors import FirebrickError
 from firebrick.data.augment import Augmentation
 from firebrick.data.collate import collate as stack
 from firebrick.data.dataset import works_by_rows
-from firebrick.data.errors import SampleError
+from firebrick.data.errors import LoaderError, SampleError
 from firebrick.data.order import keys_at
 from firebrick.data.owning import owned, owned_arrays
 from firebrick.data.stream import IterableDataset
+from firebrick.data.structure import LEAF, Structure, structure_of
 
 Array = np.ndarray[Any, Any]
 _SEEDS = 0x53414D50  # "SAMP": seeds of samples, apart from the streams of orders
@@ -73,18 +74,20 @@ class Made:
     """A batch on the host.
 
     Attributes:
-        arrays: Its arrays.
-        single: Whether it is a single one, in no tuple.
+        arrays: Its leaves.
+        structure: What is built over them.
         rows: Its number of samples: fewer than were asked for where a stream ended.
         took: When its making began and ended, by ``time.perf_counter_ns``, which all processes of a machine share.
         worker: Who made it; -1 for the consumer itself.
+        samples: The structure of its samples, where the loader stacks them; None where something of the user's joins them.
     """
 
     arrays: list[Array]
-    single: bool
+    structure: Structure
     rows: int
     took: tuple[int, int] = (0, 0)
     worker: int = -1
+    samples: Structure | None = None
 
 
 class WorkerInfo:
@@ -239,28 +242,33 @@ class Maker:
     def _make(self, job: Job, info: WorkerInfo) -> Made:
         do = self.assembly
         if not len(job.indices):  # a part without rows
-            return Made([], False, 0)
+            return Made([], LEAF, 0)
+        like: Structure | None = None
         if do.whole:
             rows = len(job.indices)
-            arrays = self._attempt(job, "reading its samples", do.dataset.fetch, job.indices)
+            batch = self._attempt(job, "reading its samples", do.dataset.fetch, job.indices)
         else:
             samples = self._samples(job, info)
             rows = len(samples)
             if not rows:
-                return Made([], False, 0)
-            arrays = self._attempt(job, "joining its samples", do.collate or stack, samples)
-        single = not isinstance(arrays, (tuple, list))
-        at, changed = 0, None
+                return Made([], LEAF, 0)
+            batch = self._attempt(job, "joining its samples", do.collate or stack, samples)
+            like = structure_of(batch) if do.collate is None else None
+        structure, arrays = _taken_apart(batch)
+        at, changed, batch = 0, None, None
         for change in do.augment:
             words = job.words[:rows, at : at + change.per_sample]
-            changed = self._attempt(job, "augmenting it", change, words, *((arrays,) if single else arrays))
-            arrays, at = changed[0] if single else changed, at + change.per_sample
+            changed = self._attempt(job, "augmenting it", change, words, *arrays)
+            structure, arrays = self._attempt(job, "augmenting it", _changed, structure, len(arrays), changed)
+            at += change.per_sample
         if do.transform is not None:
-            arrays = self._attempt(job, "transforming it", do.transform, *((arrays,) if single else arrays))
-            single = not isinstance(arrays, (tuple, list))
-        made = [np.asarray(a) for a in ((arrays,) if single else arrays)]
-        arrays = changed = None  # who holds them beside the list, changes them
-        return Made(owned_arrays(made), single, rows)
+            batch = structure.build(iter(arrays))
+            arrays, changed = [], None
+            batch = self._attempt(job, "transforming it", do.transform, *(batch if isinstance(batch, tuple) else (batch,)))
+            structure, arrays = _taken_apart(batch)
+        made = [np.asarray(a) for a in arrays]
+        arrays, changed, batch = [], None, None  # who holds them beside the list, changes them
+        return Made(owned_arrays(made), structure, rows, samples=like)
 
     def _samples(self, job: Job, info: WorkerInfo) -> list[Any]:
         """The batch's samples, one by one; fewer where a stream ends."""
@@ -296,6 +304,28 @@ class Maker:
             raise _failed(self.assembly.name, job, e, doing) from e
 
 
+def _taken_apart(batch: Any) -> tuple[Structure, list[Any]]:
+    """The structure of a batch and its arrays; a list of arrays is a tuple."""
+    if isinstance(batch, list):
+        batch = tuple(batch)
+    structure = structure_of(batch)
+    return structure, structure.leaves(batch)
+
+
+def _changed(structure: Structure, count: int, arrays: Any) -> tuple[Structure, list[Any]]:
+    """A batch after an augmentation; a tuple of arrays may have another number of them, any other structure stays."""
+    found = list(arrays)
+    if structure.flat:
+        structure = Structure(tuple, (), (LEAF,) * len(found))
+    elif len(found) != count:
+        raise LoaderError(
+            f"an augmentation of a batch {structure} returns as many arrays as it is given: {count}",
+            f"{len(found)} arrays",
+            "return those that it does not change too; transform may change the structure",
+        )
+    return structure, found
+
+
 _END: Any = object()
 
 
@@ -303,6 +333,9 @@ def _failed(name: str, job: Job, error: Exception, doing: str, **context: int) -
     """The error of a batch, of which ``error`` is the cause."""
     text, remedy = str(error), "mend what raised, or leave the sample out"
     if isinstance(error, FirebrickError):
+        if "row" in error.context:
+            context["sample"] = int(job.indices[error.context["row"]])
+            doing += f", of which sample {context['sample']} differs,"
         text, remedy = f"{error.expected}; received {error.received}", error.remedy
     first = ", ".join(str(i) for i in job.indices[:8].tolist()) + (", …" if len(job.indices) > 8 else "")
     return SampleError(

@@ -1,4 +1,7 @@
-"""Samples to batches: what has one shape is stacked, what is ragged is padded and comes with its lengths."""
+"""Samples to batches: what has one shape is stacked, what is ragged is padded and comes with its lengths.
+
+Samples are trees (see ``structure``): the batch is the same tree over stacked arrays.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,21 @@ import numpy as np
 from firebrick.backends.numpy.dlpack import imported
 from firebrick.core.tensor import Tensor
 from firebrick.data.errors import LoaderError
+from firebrick.data.structure import Structure, structure_of
 
 Array = np.ndarray[Any, Any]
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Stack samples along a new first axis: tuples value by value, single values as they are.
+    """Stack samples along a new first axis, leaf by leaf.
 
     Args:
-        samples: At least one; all tuples of one length with values of one shape each, or all single values of one shape.
+        samples: At least one: arrays or numbers, or tuples, dicts and dataclasses of them, nested in any way; all of one
+            structure, with leaves of one shape each. A list within a sample is an array; a sample that is a list, a tuple.
 
     Returns:
-        A tuple of arrays [batch, …], or one array.
+        One array [batch, …], or a tuple, dict or dataclass of them, as the samples are. A mapping comes as a dict. A dataclass
+        is made without its constructor.
 
     Raises:
         LoaderError: They differ in structure, shape or kind of dtype: integers beside floats, say.
@@ -31,19 +37,57 @@ def collate(samples: Sequence[Any]) -> Any:
         >>> collate([([1.0, 2.0], 0), ([3.0, 4.0], 1)])
         (array([[1., 2.],
                [3., 4.]]), array([0, 1]))
+        >>> collate([{"size": 1.0, "label": 0}, {"size": 2.0, "label": 1}])
+        {'size': array([1., 2.]), 'label': array([0, 1])}
     """
-    try:
-        if isinstance(samples[0], (tuple, list)):
-            return tuple(_stacked(column) for column in zip(*samples, strict=True))
-        return _stacked(samples)
-    except LoaderError:
-        raise
-    except (ValueError, TypeError) as e:
-        raise LoaderError(
-            "the samples of a batch have one structure and one shape",
-            f"{e}: {_shapes(samples)}",
-            "pad or crop them in the data set's __getitem__ or in sample_transform, or pass collate=pad_collate",
-        ) from None
+    samples = [tuple(s) if isinstance(s, list) else s for s in samples]
+    structure = structure_of(samples[0])
+    if structure.flat and all(isinstance(s, tuple) and len(s) == len(structure.parts) for s in samples):
+        columns = list(zip(*samples, strict=True))  # the usual samples, faster
+    elif (
+        structure.kind is dict and structure.shallow and all(type(s) is dict and s.keys() == samples[0].keys() for s in samples)
+    ):
+        columns = [tuple(s[k] for s in samples) for k in structure.keys]
+    else:
+        columns = list(zip(*_leaves(structure, samples), strict=True))
+    if not columns:
+        raise LoaderError("a sample holds arrays or numbers", f"{structure}", "let the data set give some")
+    made = []
+    for at, column in enumerate(columns):
+        try:
+            made.append(_stacked(column))
+        except (LoaderError, ValueError, TypeError) as e:
+            _leaves(structure, samples)  # raises what differs, if it is more than a shape
+            path = "" if structure.kind is None or structure.flat else f" of sample{structure.paths()[at]}"
+            if isinstance(e, LoaderError):
+                raise LoaderError(e.expected, e.received + path, e.remedy) from None
+            shown = _shapes(column if path else samples)
+            raise LoaderError(
+                "the samples of a batch have one structure and one shape",
+                f"{e}: {shown}{path}",
+                "pad or crop them in the data set's __getitem__ or in sample_transform, or pass collate=pad_collate",
+            ) from None
+    return structure.build(iter(made))
+
+
+def _leaves(structure: Structure, samples: Sequence[Any]) -> list[list[Any]]:
+    """The leaves of each sample.
+
+    Raises:
+        LoaderError: One has another structure; its row is in the context.
+    """
+    found = []
+    for row, sample in enumerate(samples):
+        try:
+            found.append(structure.leaves(sample))
+        except LoaderError:
+            raise LoaderError(
+                "the samples of a data set have one structure",
+                f"{structure} in sample 0 of the batch and {structure_of(sample)} in sample {row}",
+                "let the data set give the same keys and fields in each sample, or change them in sample_transform",
+                row=row,
+            ) from None
+    return found
 
 
 def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: float = 0) -> tuple[Array, ...]:

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Dataset(Protocol):
-    """Anything with a length and samples by number: a sample is a tuple of arrays or numbers, or a single one.
+    """Anything with a length and samples by number: arrays or numbers, single or in tuples, dicts and dataclasses.
 
     Example:
         >>> import numpy as np, firebrick as fb

@@ -14,6 +14,7 @@ import random as python_random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
+from dataclasses import fields, is_dataclass
 from itertools import islice
 from numbers import Integral
 from pathlib import PurePath
@@ -93,6 +94,9 @@ def _fold(value: Any, digest: Any) -> str:
         text = f"({', '.join(_fold(v, digest) for v in value)})"
     elif isinstance(value, Mapping):
         text = f"{{{', '.join(f'{k}: {_fold(v, digest)}' for k, v in value.items())}}}"
+    elif is_dataclass(value) and not isinstance(value, type):
+        inner = ", ".join(f"{f.name}={_fold(getattr(value, f.name), digest)}" for f in fields(value))
+        text = f"{type(value).__name__}({inner})"
     elif value is None or isinstance(value, (str, bytes)):
         text = type(value).__name__
         digest.update(repr(value).encode())
@@ -270,9 +274,9 @@ def check_form(cursor: Any) -> None:
         if not _counts(number):
             wrong.append(f"{key} {number!r:.80}" if key in given else f"no {key}")
     wrong += [f"{key} {given[key]!r:.80}" for key in ("samples", "batch_size") if key in given and not _counts(given[key])]
-    for part, fields in _FACTS.items():
+    for part, kinds in _FACTS.items():
         facts = given.get(part) or {}
-        if facts and not (isinstance(facts, Mapping) and all(isinstance(facts.get(k), kind) for k, kind in fields.items())):
+        if facts and not (isinstance(facts, Mapping) and all(isinstance(facts.get(k), kind) for k, kind in kinds.items())):
             wrong.append(f"{part} {facts!r:.80}")
     if wrong:
         raise LoaderError(

@@ -40,6 +40,7 @@ from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.positions import Positions, Shard, Slice
 from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order, computes_positions
 from firebrick.data.stream import IterableDataset
+from firebrick.data.structure import Structure
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ Array = np.ndarray[Any, Any]
 class DataLoader(Generic[Batch]):
     """Batches of a data set on one device.
 
-    A batch is a tuple of tensors with a leading batch axis (one tensor, if a sample is no tuple), each labelled
-    ``batch 12 of loader "train"`` for error messages. Floating arrays come as float32 (see ``dtype``), integers as the
-    device's default integer (int64, or int32 where the engine has none), booleans as they are. The last batch may be
-    smaller.
+    A batch has the structure of a sample: a tuple, dict or dataclass, nested in any way, or a single value. Its leaves are
+    tensors with a leading batch axis, each labelled ``batch 12 of loader "train"`` for error messages. Floating arrays come as
+    float32 (see ``dtype``), integers as the device's default integer (int64, or int32 where the engine has none), booleans as
+    they are. The last batch may be smaller.
 
     Iterating runs one epoch; the next iteration runs the next one, in another order if ``shuffle``. An iteration left
     early does not count: the same epoch starts again. It ends its workers when it ends or is left.
@@ -79,10 +80,11 @@ class DataLoader(Generic[Batch]):
         sample_transform: Called with each sample as the data set gives it; returns the sample to join.
         collate: Called with the list of a batch's samples; returns its arrays. ``fb.data.collate``, which stacks, if None.
         augment: A random change of the arrays, or a list of them that are applied in order, before ``transform``; which one a
-            sample gets depends on seed, epoch and place alone.
-        transform: Called as ``transform(*arrays)`` with the batch as NumPy arrays; returns the arrays to place. One that
-            treats each row by itself may say so with an attribute ``by_rows = True``: ranks that share batches then read their
-            own rows alone.
+            sample gets depends on seed, epoch and place alone. Of a dict, a dataclass or nested tuples it gets all arrays in
+            the order in which a sample has them.
+        transform: Called as ``transform(*arrays)`` with the entries of a batch that is a tuple, else as ``transform(batch)``,
+            with NumPy arrays; returns the arrays to place, in any structure. One that treats each row by itself may say so with
+            an attribute ``by_rows = True``: ranks that share batches then read their own rows alone.
         dtype: Floating dtype of floating arrays.
         num_workers: Workers that make batches ahead of use; 0 to make each when it is asked for.
         worker: ``"thread"``, for what waits or computes without the GIL, or ``"process"``, for Python code; processes need
@@ -183,6 +185,7 @@ class DataLoader(Generic[Batch]):
         self._position = 0  # samples handed out by the running or last iteration
         self._start = 0  # where the next iteration begins
         self._digest: tuple[int, bool, Facts] = -1, True, {}  # an epoch, and what is known of its order
+        self._like: tuple[int, Structure] | None = None  # a sample, and the structure of all
         self._data = Fingerprint()  # shared with the loaders made of this one
 
     def _arranged(self) -> tuple[int | None, Sampler | None]:
@@ -418,6 +421,14 @@ class DataLoader(Generic[Batch]):
         return found
 
     def _place(self, made: Made, job: Job) -> Any:
+        if made.samples is not None:
+            first, structure = self._like = self._like or (int(job.indices[0]), made.samples)
+            if structure is not made.samples and not structure.like(made.samples):
+                raise LoaderError(
+                    f'the samples of loader "{self.name}" have one structure',
+                    f"{structure} in sample {first} and {made.samples} in sample {int(job.indices[0])}",
+                    "let the data set give the same keys and fields in each sample, or change them in sample_transform",
+                )
         return self._placing(made, job, f'batch {job.number} of loader "{self.name}"')
 
     # other loaders over the same samples

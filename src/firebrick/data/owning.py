@@ -3,6 +3,7 @@ holds is what the buffer held when it was read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from sys import getrefcount
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.tensor import Tensor
+from firebrick.data.structure import structure_of
 
 
 def owned(sample: Any) -> Any:
@@ -23,6 +25,9 @@ def owned(sample: Any) -> Any:
         return type(sample)(*parts) if hasattr(sample, "_fields") else type(sample)(parts)
     if type(sample) is dict:
         return {k: owned(v) for k, v in sample.items()}
+    if isinstance(sample, Mapping) or hasattr(type(sample), "__dataclass_fields__"):
+        structure = structure_of(sample)
+        return structure.build(iter([owned(v) for v in structure.leaves(sample)]))
     return deepcopy(sample) if hasattr(sample, "__array__") and not isinstance(sample, np.generic) else sample
 
 

@@ -19,6 +19,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.data.assembly import Job, Made
 from firebrick.data.errors import LoaderError
+from firebrick.data.structure import Structure
 
 Array = np.ndarray[Any, Any]
 Divide = Callable[[int], Sequence[int]]
@@ -69,7 +70,7 @@ class Placing:
             LoaderError: Something that is no number, integers out of the device's range, rows that are not divided.
         """
         if self.divide is None:
-            return self._batch(made.arrays, self.devices[0], label, made.single)
+            return self._batch(made.arrays, self.devices[0], label, made.structure)
         self._check_rows(made, label)
         if job.rows >= 0:
             assert self.only is not None
@@ -87,14 +88,14 @@ class Placing:
             return None
         first, last = before + low, before + high - 1
         which = f"row {first}" if first == last else f"rows {first} to {last}"
-        return self._batch([a[low:high] for a in made.arrays], device, f"{which} of {label}", made.single)
+        return self._batch([a[low:high] for a in made.arrays], device, f"{which} of {label}", made.structure)
 
     def _check_rows(self, made: Made, label: str) -> None:
         for i, host in enumerate(made.arrays):
             if host.ndim == 0 or len(host) != made.rows:
                 raise LoaderError(
                     f"each array of a batch that is divided over devices has its {made.rows} rows",
-                    f"arrays[{i}] of {label}: {host.dtype}{list(host.shape)}",
+                    f"{_name(made.structure, i)} of {label}: {host.dtype}{list(host.shape)}",
                     "let transform keep the batch axis first",
                 )
 
@@ -110,9 +111,13 @@ class Placing:
             )
         return list(pairwise((0, *accumulate(counts))))
 
-    def _batch(self, hosts: list[Array], device: Device, label: str, single: bool) -> Any:
-        placed = [self._tensor(host, device, label, i) for i, host in enumerate(hosts)]
-        return placed[0] if single else tuple(placed)
+    def _batch(self, hosts: list[Array], device: Device, label: str, structure: Structure) -> Any:
+        try:
+            return structure.build(iter([self._tensor(host, device, label, i) for i, host in enumerate(hosts)]))
+        except LoaderError as e:
+            which = e.context["which"]
+            received = e.received.replace(f"arrays[{which}]", _name(structure, which), 1)
+            raise LoaderError(e.expected, received, e.remedy) from None
 
     def _tensor(self, host: Array, device: Device, label: str, which: int) -> Tensor:
         kind = host.dtype.kind
@@ -128,6 +133,7 @@ class Placing:
                         f"integers of a batch on {device} lie in the range of {goal.name}",
                         f"arrays[{which}] of {label}: {low} to {high}",
                         "renumber them in the data set",
+                        which=which,
                     )
         elif kind in "bc":
             goal = as_dtype(host.dtype)
@@ -136,6 +142,7 @@ class Placing:
                 "a batch holds numbers",
                 f"arrays[{which}] of {label}: {host.dtype}{list(host.shape)}",
                 "convert them in transform",
+                which=which,
             )
         try:
             with np.errstate(over="raise"):
@@ -146,10 +153,16 @@ class Placing:
                 f"numbers of a batch lie in the range of {goal.name}",
                 f"arrays[{which}] of {label}: up to {sizes.max():g} in {host.dtype}",
                 f"scale them in the data set, or pass dtype={str(host.dtype)!r} to the loader",
+                which=which,
             ) from None
         tensor: Tensor = hooks.from_host(cast, device)
         tensor.label = label
         return tensor
+
+
+def _name(structure: Structure, which: int) -> str:
+    """What messages call an array of a batch."""
+    return f"arrays[{which}]" if structure.kind is None or structure.flat else f"batch{structure.paths()[which]}"
 
 
 def places_of(what: str, devices: Sequence[Device | str]) -> tuple[Device, ...]:

@@ -28,15 +28,7 @@ class _Collate:
         self.join = join
 
     def __call__(self, samples: Any) -> Any:
-        made = _arrays(self.join(list(samples)))
-        nested = next((p for p in (made if isinstance(made, tuple) else (made,)) if isinstance(p, (tuple, dict))), None)
-        if nested is not None:
-            raise LoaderError(
-                "a batch is an array, or a tuple of arrays",
-                f"a dict of {', '.join(map(str, nested))}" if isinstance(nested, dict) else "tuples in a tuple",
-                "pass collate=, a function of a list of samples that returns a tuple of arrays",
-            )
-        return made
+        return _arrays(self.join(list(samples)))
 
 
 def _arrays(batch: Any) -> Any:

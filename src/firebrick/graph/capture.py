@@ -208,9 +208,10 @@ def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, again
 
 
 def _grown(path: str, new: list[str]) -> bool:
-    """Whether a difference is only that a container got state that began with this call, at one of these paths, sorted."""
+    """Whether a difference is only that a container got state that began with this call, at one of these paths, sorted; or is
+    the label of such a tensor."""
     at = bisect_left(new, path)  # what begins with the path follows it
-    return at < len(new) and new[at].startswith(path)
+    return (at < len(new) and new[at].startswith(path)) or (at > 0 and path == f"{new[at - 1]}.label")
 
 
 def _leak_line(walk: Walk, path: str) -> str:

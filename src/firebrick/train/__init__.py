@@ -1,5 +1,6 @@
 """Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
 
+from firebrick.train.batches import BatchGroup
 from firebrick.train.callbacks import Callback, EarlyStopping
 from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.cluster import Cluster, Worker
@@ -23,6 +24,7 @@ from firebrick.train.evaluation import Evaluation, evaluate
 from firebrick.train.figures import draw_confusion, draw_curves
 from firebrick.train.history import Epoch
 from firebrick.train.learner import Learner
+from firebrick.train.loggers import CSVLogger, EventFileLogger, JSONLinesLogger, MLflowLogger, WandbLogger
 from firebrick.train.metrics import (
     AUROC,
     F1,
@@ -50,6 +52,8 @@ __all__ = [
     "F1",
     "Accuracy",
     "AveragePrecision",
+    "BatchGroup",
+    "CSVLogger",
     "Callback",
     "Checkpoint",
     "CheckpointError",
@@ -64,11 +68,14 @@ __all__ = [
     "EarlyStopping",
     "Epoch",
     "Evaluation",
+    "EventFileLogger",
     "FrozenTrainingWarning",
+    "JSONLinesLogger",
     "Learner",
     "Loss",
     "LossScaleWarning",
     "LossScaler",
+    "MLflowLogger",
     "MeanAbsoluteError",
     "MeanSquaredError",
     "Metric",
@@ -87,6 +94,7 @@ __all__ = [
     "TrainingError",
     "TrainingInterrupted",
     "UndefinedMetricWarning",
+    "WandbLogger",
     "Worker",
     "WorkerError",
     "draw_confusion",

@@ -35,7 +35,7 @@ class Callback:
 
     In ``fit``, the methods are called in this order: ``on_fit_begin``; for each epoch ``on_epoch_begin``, ``on_step_end`` for
     each of its steps, ``on_validation_end`` if there are validation data, ``on_epoch_end``, and ``on_checkpoint`` when the
-    learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``.
+    learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``, or ``on_exception``.
 
     All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch, or
     ``learner.interrupts.stop()``, which ends it after the running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and
@@ -118,6 +118,15 @@ class Callback:
             learner: The learner.
         """
 
+    def on_exception(self, learner: Learner, error: BaseException) -> None:
+        """``fit`` ends by an exception, Ctrl-C and ``TrainingInterrupted`` among them: for what must be closed. What is raised
+        here is added to the error as a note.
+
+        Args:
+            learner: The learner.
+            error: The exception, which ``fit`` raises.
+        """
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: numbers, text, bools, None and tensors, in dicts and lists."""
         return {}
@@ -191,6 +200,7 @@ class EarlyStopping(Callback):
         self.best: float | None = None
         self.best_epoch = self.waited = 0
         self._values: dict[str, Tensor] = {}
+        self._averages: dict[str, Any] = {}  # a state of ``EMA``
 
     def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
         """Compare the epoch with the best one."""
@@ -205,6 +215,10 @@ class EarlyStopping(Callback):
             self.best, self.best_epoch, self.waited = float(value), row.epoch, 0
             if self.restore_best:
                 self._values = {n: t.detach() for n, t in learner.model.state_dict().items()}
+                averages = {} if learner.ema is None else learner.ema.state_dict()
+                self._averages = (
+                    {**averages, "averages": {n: t.detach() for n, t in averages["averages"].items()}} if averages else {}
+                )
         else:
             self.waited += 1
         if self.waited >= self.patience:
@@ -216,13 +230,18 @@ class EarlyStopping(Callback):
         return (self.best - value if self.mode == "min" else value - self.best) > self.min_delta
 
     def on_fit_end(self, learner: Learner) -> None:
-        """Give the model the values of its best epoch."""
+        """Give the model, and averages of its parameters, the values of its best epoch."""
         if self._values and self.best_epoch != learner.epoch:
             learner.model.load_state_dict(self._values)
+            if learner.ema is not None and self._averages:
+                learner.ema.load_state_dict(self._averages)
 
     def state(self) -> dict[str, Any]:
-        """The best number, its epoch, the epochs since then, and the model's values."""
-        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "values": dict(self._values)}
+        """The best number, its epoch, the epochs since then, and the values of the model and of averages."""
+        return {
+            "best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "values": dict(self._values),
+            "averages": dict(self._averages),
+        }  # fmt: skip
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state()``."""
@@ -230,6 +249,7 @@ class EarlyStopping(Callback):
         values = {n: v if isinstance(v, Tensor) else hooks.from_host(np.array(v), host) for n, v in state["values"].items()}
         self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
         self._values = values if self.restore_best else {}
+        self._averages = dict(state.get("averages", {})) if self.restore_best else {}
 
 
 _MODES = {"loss": "min", "mse": "min", "mae": "min", "accuracy": "max"}
@@ -249,6 +269,21 @@ def checked(callbacks: Any) -> tuple[Callback, ...]:
     if len({id(c) for c in found}) < len(found):
         raise TrainingError("each callback stands once in callbacks", "one that stands twice", "make two objects")
     return found
+
+
+def notify(learner: Learner, event: str, *given: Any) -> None:
+    """Call a method of all callbacks of a learner."""
+    for callback in learner.callbacks:
+        getattr(callback, event)(learner, *given)
+
+
+def notify_of(learner: Learner, error: BaseException) -> None:
+    """Call ``on_exception`` of all callbacks of a learner."""
+    for name, callback in zip(names_of(learner.callbacks), learner.callbacks, strict=True):
+        try:
+            callback.on_exception(learner, error)
+        except Exception as e:  # noqa: BLE001 - the error that ended ``fit`` is the one to raise
+            error.add_note(f"besides, the callback {name} raised {type(e).__name__}: {e}")
 
 
 def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
 from firebrick.core.journal import all_or_none
 from firebrick.core.lines import warn
-from firebrick.core.tensor import Tensor
 from firebrick.graph import Recompile
+from firebrick.train.batches import name_of, pieces_of, tensors_of
 from firebrick.train.errors import EagerTrainingWarning
-from firebrick.train.strategy import Graphs, pieces_of
+from firebrick.train.strategy import Graphs, Strategy
 
 NO_GRAPH = (TraceError, DeviceMismatchError, UnsupportedError)  # what a graph cannot do though Python may
 BY_REQUEST = "by request"
@@ -71,8 +71,8 @@ class Compiled:
 
     def _traced(self, new: list[Recompile], args: tuple[Any, ...]) -> None:
         self.recompiles += new
-        targets = [piece[-1] for piece in pieces_of(args[-1]) if piece]
-        self._sizes += [sum(t.shape[0] if isinstance(t, Tensor) and t.ndim else 1 for t in targets)] * len(new)
+        targets = [tensors[-1] for piece in pieces_of(args[-1]) if (tensors := tensors_of(piece))]
+        self._sizes += [sum(t.shape[0] if t.ndim else 1 for t in targets)] * len(new)
 
     def __str__(self) -> str:
         if not self.recompiles:
@@ -105,8 +105,24 @@ def naming(batch: Any) -> Iterator[None]:
         raise OutOfRangeError(e.expected, f"{e.received}, of {label}", e.remedy, **e.context) from e
 
 
-def name_of(batch: Any) -> str:
-    """What messages call a batch, whole or in a list of pieces."""
-    label = next((piece[-1].label or "" for piece in pieces_of(batch)), "")
-    _, within, whole = label.rpartition(" of batch ")
-    return f"batch {whole}" if within else label
+def compiled_in(held: dict[str, Compiled], name: str, step: Any, strategy: Strategy | None) -> Compiled:
+    """A step as graphs; those that are held by its name, if it is the same step.
+
+    Args:
+        held: Compiled steps by name.
+        name: Of the step.
+        step: The step.
+        strategy: Whose graphs it becomes; None runs it as it is written.
+    """
+    found = held.get(name)
+    if found is None or found.step != step or (found.reason == BY_REQUEST) is (strategy is not None):
+        found = held[name] = Compiled(name, step, None if strategy is None else strategy.compile(step))
+    return found
+
+
+def line_of(held: Mapping[str, Compiled]) -> str:
+    """How long compiling took, what was compiled often and what was not; empty if there is nothing to report."""
+    steps = [c for c in held.values() if c.recompiles or c.reason not in (None, BY_REQUEST)]
+    seconds = sum(c.seconds for c in steps)
+    unusual = [str(c) for c in steps if c.traces > USUAL or not c.recompiles]
+    return "; ".join([*([f"compiled in {seconds:.2g} s"] if seconds else []), *unusual])

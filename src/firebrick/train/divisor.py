@@ -17,7 +17,7 @@ from firebrick.core.dtypes import DType, finfo, iinfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
-from firebrick.train.parallel.passes import rows_of
+from firebrick.train.batches import rows_of
 
 _IGNORED = (-100, -1, 255)
 _MOST = 64  # sets of labels: a batch of 128 rows holds 4096 classes in them
@@ -35,7 +35,7 @@ def apart(whole: float, first: float, last: float, share: float, dtypes: set[DTy
 
 
 def with_other_labels(
-    loss: Callable[[Any, Tensor], Tensor], output: Any, target: Tensor, dtypes: set[DType]
+    loss: Callable[[Any, Any], Tensor], output: Any, target: Any, dtypes: set[DType]
 ) -> tuple[float, float] | None:
     """The loss of a batch with other labels, and that of its two halves joined, of the first labels for which they differ.
 
@@ -45,7 +45,7 @@ def with_other_labels(
         target: Of the batch; only integers are replaced.
         dtypes: Whose roundings are allowed, besides those of the output.
     """
-    rows = target.shape[0] if target.ndim else 0
+    rows = target.shape[0] if isinstance(target, Tensor) and target.ndim else 0
     if rows < 2 or not target.dtype.is_integer or not isinstance(output, Tensor) or output.dtype.kind != "float":
         return None
     if output.shape[:1] != (rows,):

@@ -11,15 +11,17 @@ import numpy as np
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import read
+from firebrick.core.errors import FirebrickError
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
-from firebrick.graph import Jit
 from firebrick.nn import Module
+from firebrick.train.batches import call_of, check_batch, hint_of, rows_in
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.loss_state import modules_of, unchanged
 from firebrick.train.measures import Measures, Metrics, named_metrics
 from firebrick.train.metrics import ConfusionMatrix, Metric
@@ -81,19 +83,21 @@ def evaluating(model: Module, loss: Any = None) -> Iterator[None]:
 def evaluate(
     model: Module,
     loader: DataLoader,
-    loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
+    loss: Callable[[Any, Any], Tensor] = cross_entropy,
     *,
     metrics: Sequence[Metric] | Metrics = (),
     jit: bool = True,
+    target: str | None = None,
 ) -> Evaluation:
     """Mean loss, and accuracy and confusion matrix or errors, of a model over a loader, in evaluation mode.
 
     Args:
         model: Called as ``model(*inputs)``.
-        loader: Gives batches (inputs…, target), on the model's device.
+        loader: Gives batches as of ``Learner``, on the model's device.
         loss: Called as ``loss(output, target)``; returns the mean over the batch.
         metrics: Further metrics, called as ``update(output, target)``: a list, or a dict by name.
         jit: Whether batches go through a graph.
+        target: Key or field of the target, as of ``Learner``.
 
     Raises:
         TrainingError: A parameter of the model is on another device than the loader.
@@ -107,13 +111,14 @@ def evaluate(
         >>> found.samples, int(found.confusion.sum())
         (5, 5)
     """
-    step = EvaluationStep(model, loss, named_metrics(metrics))
-    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loss, loader, step.metrics)
+    step = EvaluationStep(model, loss, named_metrics(metrics), target)
+    compiled = Compiled("evaluation", step, LeafGraphs(step) if jit else None)
+    return evaluated(compiled, model, loss, loader, step.metrics, target=target)
 
 
 def evaluated(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, metrics: Metrics,
-    strategy: Strategy | None = None, read: Callable[[DataLoader], Iterator[Any]] = iter,
+    step: Callable[[Any], Evaluated], model: Module, loss: Any, loader: DataLoader, metrics: Metrics,
+    strategy: Strategy | None = None, read: Callable[[DataLoader], Iterator[Any]] = iter, target: str | None = None,
 ) -> Evaluation:  # fmt: skip
     """``evaluate`` with a step that may be compiled, over a strategy's processes, of batches as ``read`` gives them."""
     for name, p in model.named_parameters():
@@ -124,7 +129,7 @@ def evaluated(
                 f'use loader.to("{p.device}")',
             )
     dealt = loader if strategy is None else strategy.deal(model, loader)
-    found = _counted(step, model, loss, loader, read(dealt), metrics, shared=dealt is not loader)
+    found = _counted(step, model, loss, loader, read(dealt), metrics, dealt is not loader, target)
     if strategy is not None:
         found = strategy.gather(found)
     values = found.measures.values()
@@ -135,15 +140,15 @@ def evaluated(
     )  # fmt: skip
 
 
-def check_batch(batch: Any, loader: DataLoader) -> None:
-    """Raise TrainingError unless a batch of a loader, or a device's rows of one, is (inputs…, target)."""
-    if not isinstance(batch, tuple) or len(batch) < 2:
-        count = len(batch) if isinstance(batch, tuple) else 1
-        raise TrainingError(
-            f'loader "{loader.name}" gives batches (inputs…, target)',
-            f"{count} tensor{'s' * (count != 1)} a batch",
-            "make the data set of inputs and targets: ArrayDataset(images, labels)",
-        )
+@contextmanager
+def _explained(batch: Any, target: str | None) -> Iterator[None]:
+    """What model or loss refuse of a batch is said with how they got it."""
+    try:
+        yield
+    except FirebrickError as e:
+        if hint := hint_of(batch, target):
+            e.add_note(hint)
+        raise
 
 
 class _Confusion(ConfusionMatrix):
@@ -155,15 +160,15 @@ class _Confusion(ConfusionMatrix):
 
 
 def _counted(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any],
-    metrics: Metrics, shared: bool,
+    step: Callable[[Any], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any],
+    metrics: Metrics, shared: bool, target_name: str | None,
 ) -> Counted:  # fmt: skip
     counted, confusion = Counted(Measures(metrics)), None
     with evaluating(model, loss):
         for batch in batches:
-            check_batch(batch, loader)
-            target = batch[-1]
-            with naming(batch):
+            check_batch(batch, loader, target_name)
+            inputs, _, target = call_of(batch, target_name)
+            with naming(batch), _explained(batch, target_name):
                 found = step(batch)
             if shared:  # with other processes, which have kept other batches
                 for name in metrics:
@@ -173,15 +178,15 @@ def _counted(
                 confusion = confusion or _Confusion(found.classes)
                 confusion.update(found.shown, target)
             elif counted.samples == 0 and found.shown is not None:
-                counted.forecast = _forecast(batch[0], target, found.shown)
-            counted.samples += target.shape[0]
+                counted.forecast = _forecast(inputs[0] if inputs else None, target, found.shown)
+            counted.samples += rows_in(batch)
     if confusion is not None:
         counted.confusion = confusion.matrix()
     return counted
 
 
-def _forecast(seen: Tensor, target: Tensor, predicted: Tensor) -> Forecast | None:
+def _forecast(seen: Any, target: Tensor, predicted: Tensor) -> Forecast | None:
     """The first sample of a batch of windows [batch, rows, series]; None for other tasks."""
-    if not (seen.ndim == target.ndim == 3 and seen.shape[2] == target.shape[2]):
+    if not (isinstance(seen, Tensor) and seen.ndim == target.ndim == 3 and seen.shape[2] == target.shape[2]):
         return None
     return Forecast(*(a[0] for a in read([seen, target, predicted])))

@@ -146,15 +146,29 @@ def _columns(rows: Sequence[Epoch]) -> tuple[str, ...]:
 
 
 class History(list[Epoch]):
-    """The rows of a run, as a list that notebooks show as a table."""
+    """The rows of a run, as a list that is shown as a table."""
+
+    def __repr__(self) -> str:
+        """The table that notebooks show, as text."""
+        if not self:
+            return "History(no epochs)"
+        names, rows = self._table()
+        cells = [names, *[[str(v) for v in row] for row in rows]]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
+        return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
 
     def _repr_html_(self) -> str:
         """What notebooks show: the columns that a run's table has, without those that no epoch has a number for."""
         if not self:
             return html.text("no epoch yet")
+        return html.table(f"{len(self)} epochs" if len(self) > 1 else "1 epoch", *self._table())
+
+    def _table(self) -> tuple[list[str], list[list[Any]]]:
+        """Names of the columns, and the rows."""
         names = [n for n in _columns(self) if any(row.values().get(n) is not None for row in self)]
-        rows = [["" if v is None else f"{v:.4g}" if isinstance(v, float) else v for v in _of(row, names)] for row in self]
-        return html.table(f"{len(self)} epochs" if len(self) > 1 else "1 epoch", names, rows)
+        return names, [
+            ["" if v is None else f"{v:.4g}" if isinstance(v, float) else v for v in _of(row, names)] for row in self
+        ]
 
 
 def rewrite(folder: Path, rows: list[Epoch]) -> None:

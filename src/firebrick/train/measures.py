@@ -22,14 +22,18 @@ class Counts(dict[str, Rows]):
     """Tensors that metrics hold of batches, and their samples, by metric: what strategies join over processes."""
 
 
-def classifies(output: Any, target: Tensor) -> bool:
+def classifies(output: Any, target: Any) -> bool:
     """Whether an output is scores [batch, classes] held against class numbers [batch]."""
-    return isinstance(output, Tensor) and output.ndim == 2 and target.ndim == 1 and target.dtype.is_integer
+    return _tensors(output, target) and output.ndim == 2 and target.ndim == 1 and target.dtype.is_integer
 
 
-def regresses(output: Any, target: Tensor) -> bool:
+def regresses(output: Any, target: Any) -> bool:
     """Whether an output is numbers held against numbers, element by element."""
-    return isinstance(output, Tensor) and output.shape == target.shape and target.dtype.kind == output.dtype.kind == "float"
+    return _tensors(output, target) and output.shape == target.shape and target.dtype.kind == output.dtype.kind == "float"
+
+
+def _tensors(output: Any, target: Any) -> bool:
+    return isinstance(output, Tensor) and isinstance(target, Tensor)
 
 
 OWN = ("loss", "accuracy", "mse", "mae")
@@ -80,7 +84,7 @@ class Measures:
     def _all(self) -> dict[str, Metric]:
         return {"loss": self.loss, "accuracy": self.accuracy, "mse": self.mse, "mae": self.mae, **self.further}
 
-    def update(self, loss: Tensor, output: Any, target: Tensor, samples: int) -> None:
+    def update(self, loss: Tensor, output: Any, target: Any, samples: int) -> None:
         """Add a batch, or a device's share of one."""
         self.loss.update(loss, samples)
         if classifies(output, target):
@@ -91,7 +95,7 @@ class Measures:
         for metric in self.further.values():
             metric.update(output, target)
 
-    def try_further(self, output: Any, target: Tensor) -> None:
+    def try_further(self, output: Any, target: Any) -> None:
         """Call the further metrics with a batch, and see that they can count it.
 
         Raises:

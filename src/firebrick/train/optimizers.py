@@ -131,3 +131,19 @@ class Optimizers:
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{n!r}: {rule!r}' for n, rule in self._parts.items())}}}"
+
+
+def several(model: Module, given: Mapping[str, Any], step: Any) -> Optimizers:
+    """The optimizers of a learner that is given them by name.
+
+    Raises:
+        TrainingError: There is no ``step`` that chooses among them, or see ``Optimizers``.
+    """
+    found = Optimizers(model, given)
+    if step is None:
+        raise TrainingError(
+            "several optimizers are used by a step of one's own",
+            "no step",
+            "pass step=, a function: see train.Minimizer",
+        )
+    return found

@@ -21,6 +21,7 @@ from firebrick.optim import EMA
 from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train.errors import TrainingError
 from firebrick.train.frozen import Zeros, zeros_of
+from firebrick.train.leaves import as_given
 from firebrick.train.measures import Counts
 from firebrick.train.optimizers import Optimizers
 from firebrick.train.steps import Stepped
@@ -35,7 +36,7 @@ class LossValue:
 
     fn: LossOf
 
-    def __call__(self, model: Module, *batch: Tensor) -> tuple[Tensor, None]:
+    def __call__(self, model: Module, *batch: Any) -> tuple[Tensor, None]:
         value: Any = self.fn(model, *batch)
         if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
             received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
@@ -85,9 +86,10 @@ class Minimizer:
         """Take a loss and its gradients, and update the parameters of an optimizer.
 
         Args:
-            loss: Called as ``loss(model, *batch)`` with the rows of each device; returns the mean over them, a tensor of one
+            loss: Called as ``loss(model, *batch)`` with the rows of each device, or as ``loss(model, batch)`` where a batch is
+                no tuple; returns the mean over them, a tensor of one
                 element. A function that is defined once, not anew in each step, since its graph is kept with it.
-            batch: What the step was given.
+            batch: What the step was given: a batch, or a ``BatchGroup`` with ``batches_per_step``.
             optimizer: Name of the optimizer, whose parameters change; may be left out where there is one.
 
         Returns:
@@ -124,6 +126,7 @@ class OwnStep:
         model, optimizers, strategy, clip_norm, ema: As of ``Learner``.
         fn: The user's function.
         parts: Parts that each device's rows are run in, one after the other.
+        batches: Batches that make an update.
     """
 
     model: Module
@@ -133,6 +136,12 @@ class OwnStep:
     clip_norm: float | None
     ema: EMA | None
     parts: int
+    batches: int = 1
+
+    @property
+    def divided(self) -> bool:
+        """Whether a device runs several passes for a loss."""
+        return self.parts > 1 or self.batches > 1
 
     def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         """Take one step; arguments as of ``TrainingStep``."""
@@ -140,7 +149,7 @@ class OwnStep:
         def run(value: LossValue, batch: Any) -> list[Share]:
             return self.strategy.grads(value, self.model, batch, self.parts)
 
-        return self.taken(Minimizer(self, watching, run, self.finish), batch)
+        return self.taken(Minimizer(self, watching, run, self.finish), as_given(batch))
 
     def taken(self, minimizer: Minimizer, batch: Any) -> Stepped:
         """The user's function with a minimizer, and what is counted of it."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from numbers import Real
 from typing import Any
 
 from firebrick.core.device import Device
 from firebrick.core.errors import FirebrickError
 from firebrick.core.operands import describe
+from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
 from firebrick.data.torch_loaders import from_torch, is_of_torch
@@ -25,20 +27,50 @@ from firebrick.functions.parts import part_of_batch
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.optim import LBFGS
 from firebrick.random import row_offset
+from firebrick.train.batches import Call, call_of, check_batch, hint_of, moved, pieces_of, rows_in, rows_of, tensors_of
 from firebrick.train.divisor import apart, with_other_labels
 from firebrick.train.errors import TrainingError
-from firebrick.train.evaluation import check_batch, evaluating
+from firebrick.train.evaluation import evaluating
 from firebrick.train.loss_state import changed_by, modules_of
 from firebrick.train.measures import Measures, Metrics
-from firebrick.train.parallel.passes import put_back, rows_of
+from firebrick.train.parallel.passes import put_back
 from firebrick.train.parallel.shares import sizes_of
 from firebrick.train.steps import EvaluationStep
-from firebrick.train.strategy import Strategy, moments_of, pieces_of
+from firebrick.train.strategy import Strategy, moments_of
 
-Loss = Callable[[Any, Tensor], Tensor]
+Loss = Callable[[Any, Any], Tensor]
 _PLAIN = (str, int, float, type(None))
 _OF_OPTIMIZER = ("update", "step", "learning_rate", "state_dict", "load_state_dict")
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
+
+
+def check_learner(
+    model: Module, config: Any, *, clip_norm: Any, jit: Any, target: Any, seconds: Any
+) -> Device:  # fmt: skip
+    """The device of a learner's model, when its settings were checked.
+
+    The arguments are those of ``Learner``; ``seconds`` is ``checkpoint_seconds``.
+
+    Raises:
+        TrainingError: The model has no parameters, or a setting has no meaning.
+    """
+    parameters = model.parameters()
+    if not parameters:
+        raise TrainingError(
+            "a Learner needs a model with parameters",
+            f"{type(model).__name__} has none",
+            "assign nn.Parameter or modules as its attributes",
+        )
+    check_config(dict(config or {}))
+    if not number("Learner", "checkpoint_seconds", seconds) >= 0.0:
+        raise TrainingError("checkpoint_seconds is a number ≥ 0", repr(seconds), "pass math.inf for none by time")
+    if clip_norm is not None and not (isinstance(clip_norm, Real) and 0.0 < float(clip_norm) < float("inf")):
+        raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
+    if not isinstance(jit, bool):
+        raise TrainingError("jit is True or False", repr(jit), "pass one of the two")
+    if target is not None and not isinstance(target, str):
+        raise TrainingError("target is the key or field of the target, a text, or None", repr(target), 'pass e.g. "label"')
+    return parameters[0].device
 
 
 def check_loader(loader: Any) -> DataLoader:
@@ -150,19 +182,27 @@ def _check(what: str, tensors: dict[str, Tensor], devices: tuple[Device, ...], r
 
 
 def try_batch(
-    model: Module, loss: Loss, loader: DataLoader, strategy: Strategy, parts: int = 1, metrics: Metrics | None = None
+    model: Module,
+    loss: Loss,
+    loader: DataLoader,
+    strategy: Strategy,
+    parts: int = 1,
+    metrics: Metrics | None = None,
+    target: str | None = None,
+    batches: int = 1,
 ) -> None:
     """See that the loader's first batch lies where the strategy runs it, and send the owner's rows through model and loss.
 
     Raises:
-        TrainingError: A batch lies elsewhere, is not (inputs…, target), the model cannot take it, or the loss cannot be
-            computed from it, or not from its parts where several devices share it or it is run in several ``parts``.
+        TrainingError: A batch lies elsewhere, has no ``target``, the model cannot take it, or the loss cannot be computed from
+            it, or not from its parts where several devices share it, it is run in several ``parts``, or it is one of several
+            ``batches`` of an update.
     """
     first = loader.first()
     if isinstance(first, Portion) and first.piece is None:
         return  # a small batch, which other ranks try
     pieces = first if isinstance(first, list) else pieces_of(first)
-    if len(pieces) > len(strategy.devices) or not any(pieces):
+    if len(pieces) > len(strategy.devices) or all(piece is None for piece in pieces):
         raise TrainingError(
             f'a batch of loader "{loader.name}" comes in pieces for {", ".join(d.name for d in strategy.devices)}',
             f"{len(pieces)} pieces",
@@ -170,19 +210,24 @@ def try_batch(
         )
     for device, piece in zip(strategy.devices, pieces, strict=True):
         if piece is not None:
-            _check_piece(piece, device, loader)
-    batch = next(tuple(t.to(strategy.devices[0]) for t in piece) for piece in pieces if piece is not None)
-    divided = strategy.joins or parts > 1
+            _check_piece(piece, device, loader, target)
+    batch = next(moved(piece, strategy.devices[0]) for piece in pieces if piece is not None)
+    call = call_of(batch, target)
+    divided = strategy.joins or parts > 1 or batches > 1
     kept: list[str] = []
     put = put_back([model, *modules_of(loss).values()], always=True)
-    with _said(batch, loader), evaluating(model), put, part_of_batch() if divided else nullcontext():
-        output = model(*batch[:-1])
+    with _said(batch, loader, target), evaluating(model), put, part_of_batch() if divided else nullcontext():
+        output = model(*call.inputs, **call.named)
         if divided:
-            kept = changed_by(lambda: loss(output, batch[-1]), loss, model)
-        value: Any = loss(output, batch[-1])
-        Measures({} if metrics is None else metrics).try_further(output, batch[-1])
-        unlike = _divided(model, loss, batch) if divided and not kept else None
-        alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
+            kept = changed_by(lambda: loss(output, call.target), loss, model)
+        value: Any = loss(output, call.target)
+        Measures({} if metrics is None else metrics).try_further(output, call.target)
+        unlike = _divided(model, loss, batch, target) if divided and not kept else None
+        alone = (
+            _refused_alone(model, call_of(rows_of(batch, 0, 1), target))
+            if _smallest_part(loader, strategy, parts) == 1
+            else None
+        )
     if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
         received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
@@ -221,33 +266,35 @@ def check_pieces(loader: DataLoader, strategy: Strategy) -> None:
         first = [first.piece]
     pieces = first if isinstance(first, list) else pieces_of(first)
     for device, piece in zip(strategy.devices, pieces, strict=False):
-        for t in piece or ():
+        for t in [] if piece is None else tensors_of(piece):
             _check_device(t, device, loader)
 
 
-def try_validation(model: Module, loss: Loss, loader: DataLoader, metrics: Metrics | None = None) -> None:
-    """See that the first batch of a loader to evaluate is (inputs…, target) on its device, and evaluate it.
+def try_validation(
+    model: Module, loss: Loss, loader: DataLoader, metrics: Metrics | None = None, target: str | None = None
+) -> None:
+    """See that the first batch of a loader to evaluate lies on its device, and evaluate it.
 
     Raises:
         TrainingError: It is not, the model cannot take it, or the loss cannot be computed from it.
     """
     batch = loader.first()
-    _check_piece(batch, loader.device, loader)
-    with _said(batch, loader), evaluating(model, loss), put_back([model, *modules_of(loss).values()], always=True):
-        EvaluationStep(model, loss, {} if metrics is None else metrics)(batch)
+    _check_piece(batch, loader.device, loader, target)
+    with _said(batch, loader, target), evaluating(model, loss), put_back([model, *modules_of(loss).values()], always=True):
+        EvaluationStep(model, loss, {} if metrics is None else metrics, target)(batch)
 
 
 @contextmanager
-def _said(batch: tuple[Tensor, ...], loader: DataLoader) -> Iterator[None]:
+def _said(batch: Any, loader: DataLoader, target: str | None) -> Iterator[None]:
     """What a batch of a loader is refused for, as an error of the run."""
-    shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in batch)
+    shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in tensors_of(batch))
     try:
         yield
     except FirebrickError as e:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
             e.received,
-            e.remedy,
+            "; ".join(x for x in (e.remedy, hint_of(batch, target)) if x),
         ) from e
 
 
@@ -259,28 +306,28 @@ def _smallest_part(loader: DataLoader, strategy: Strategy, parts: int) -> int:
     return min(r // min(parts, r) for r in rows)
 
 
-def _refused_alone(model: Module, batch: tuple[Tensor, ...]) -> FirebrickError | None:
+def _refused_alone(model: Module, row: Call) -> FirebrickError | None:
     """The error with which a model that has batch norms refuses to train on one row alone; None if it does not."""
     if not any(isinstance(m, _BATCH_NORMS) for _, m in model.modules()):
         return None
     model.train()
     try:
         with put_back([model], always=True):
-            model(*(rows_of(t, 0, 1) for t in batch[:-1]))
+            model(*row.inputs, **row.named)
     except FirebrickError as e:
         return e
     return None
 
 
-def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[str, float, float] | None:
+def _divided(model: Module, loss: Loss, batch: Any, target: str | None) -> tuple[str, float, float] | None:
     """Which rows of a batch, their loss, and that of two parts of them joined, if the two differ by more than roundings.
 
     As it is in training, with the same random numbers, but for batch norms: those take their running statistics.
     """
     norms = [m for _, m in model.modules() if isinstance(m, _BATCH_NORMS)]
-    rows = batch[-1].shape[0] if batch[-1].ndim else 0
+    rows, whole_call = rows_in(batch), call_of(batch, target)
     dtypes = {p.dtype for _, p in model.trainable_parameters()}
-    if found := with_other_labels(loss, model(*batch[:-1]), batch[-1], dtypes):
+    if found := with_other_labels(loss, model(*whole_call.inputs, **whole_call.named), whole_call.target, dtypes):
         return f"{rows} rows with other labels", *found
     if rows < 2 or any(m.running_mean is None for m in norms):
         return None
@@ -290,8 +337,8 @@ def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[str,
 
     def mean(start: int, stop: int) -> float:
         with row_offset(start), put_back([model], always=True):
-            inputs = tuple(rows_of(t, start, stop) for t in batch)
-            value = loss(model(*inputs[:-1]), inputs[-1])
+            part = call_of(rows_of(batch, start, stop), target)
+            value = loss(model(*part.inputs, **part.named), part.target)
         dtypes.add(value.dtype)
         return float(value)
 
@@ -303,10 +350,10 @@ def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[str,
     return None
 
 
-def _check_piece(piece: Any, device: Device, loader: DataLoader) -> None:
-    """Raise TrainingError unless a batch, or a device's rows of one, is (inputs…, target) on a device."""
-    check_batch(piece, loader)
-    for t in piece:
+def _check_piece(piece: Any, device: Device, loader: DataLoader, target: str | None) -> None:
+    """Raise TrainingError unless a batch, or a device's rows of one, can be given to model and loss on a device."""
+    check_batch(piece, loader, target)
+    for t in tensors_of(piece):
         _check_device(t, device, loader)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from firebrick.backends.dispatch import read
 from firebrick.core.tensor import Tensor
-from firebrick.train.compiled import name_of
+from firebrick.train.batches import name_of
 from firebrick.train.errors import not_finite
 from firebrick.train.frozen import FrozenWatch, Zeros
 from firebrick.train.measures import Measures, Metrics, by_step

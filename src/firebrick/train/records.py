@@ -68,10 +68,10 @@ class Records:
         """An epoch is done."""
         if self._writer is not None:
             named = {n: v for n, v in row.values().items() if n not in ("epoch", "step")}
-            self._writer.scalars({_tag(n): v for n, v in named.items() if v is not None and math.isfinite(v)}, row.step)
+            self._writer.scalars({tag_of(n): v for n, v in named.items() if v is not None and math.isfinite(v)}, row.step)
 
 
-def _tag(name: str) -> str:
+def tag_of(name: str) -> str:
     """``loss/train`` for ``train_loss``, so that curves of the same thing share a picture."""
     split, _, what = name.partition("_")
     return f"{what}/{split}" if split in ("train", "valid") else f"run/{name}"

@@ -84,6 +84,11 @@ class RunDirectory:
         """Where the newest checkpoint is."""
         return self.path / NAME
 
+    @property
+    def best(self) -> Path:
+        """Where the checkpoint of the epoch that did best is."""
+        return self.path / BEST
+
     def open(self) -> None:
         """Make the directory, and make sure that it can be written to, before there is anything to lose.
 
@@ -159,7 +164,7 @@ class RunDirectory:
 
     def _write(self, snapshot: Snapshot, best: bool) -> None:
         if best:
-            write(snapshot, self.path / BEST)
+            write(snapshot, self.best)
         aside, gone = self._places(snapshot.step)
         write(snapshot, self.latest, aside=aside, gone=gone)
         self._refused = frozenset()

@@ -24,14 +24,19 @@ _RUNNING = ("rate", "best", "waited", "cooling")  # of reduce_on_plateau: where 
 _REMEDY = ": to change it, assign {} after resume()"
 
 
-def learners(clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any, step: Any = None) -> Settings:
+def learners(
+    clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any, step: Any = None, batches_per_step: int = 1,
+    target: str | None = None,
+) -> Settings:  # fmt: skip
     """The settings that a ``Learner`` is made with, as plain values."""
     own = {} if step is None else {"step": getattr(step, "__qualname__", type(step).__name__)}
+    own |= {} if target is None else {"target": target}
     return {
         **own,
         "clip_norm": None if clip_norm is None else float(clip_norm),
         "precision": "float32" if precision is None else precision.dtype.name,
         "accumulate": accumulate,
+        "batches_per_step": batches_per_step,
         "loss": getattr(loss, "__qualname__", type(loss).__name__),
     }
 

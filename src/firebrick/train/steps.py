@@ -14,16 +14,17 @@ from firebrick.core.tensor import Tensor
 from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.optim import clip_norm as clip_gradients
+from firebrick.train.batches import call_of, rows_in
 from firebrick.train.counted import joined
 from firebrick.train.frozen import Zeros, zeros_of
+from firebrick.train.leaves import as_given
 from firebrick.train.measures import Counts, Measures, Metrics, classifies, regresses
 from firebrick.train.metrics import classes_of
 from firebrick.train.precision import Forward as Differentiated
 from firebrick.train.precision import Precision
 from firebrick.train.strategy import Named, Share, Strategy, parts_of
 
-Loss = Callable[[Any, Tensor], Tensor]
-Batch = tuple[Tensor, ...]
+Loss = Callable[[Any, Any], Tensor]
 
 
 class Stepped(NamedTuple):
@@ -59,19 +60,20 @@ class Forward:
     """Model and loss: ``forward(model, *batch)`` gives the mean loss, and what is counted of it.
 
     Args:
-        loss: As of ``Learner``.
+        loss, target: As of ``Learner``.
         metrics: Further metrics by name.
     """
 
     loss: Loss
     metrics: Metrics = field(default_factory=dict)
+    target: str | None = None
 
-    def __call__(self, model: Module, *batch: Tensor) -> tuple[Tensor, Counts]:
-        target = batch[-1]
-        output = model(*batch[:-1])
+    def __call__(self, model: Module, *batch: Any) -> tuple[Tensor, Counts]:
+        inputs, named, target = call_of(batch, self.target)
+        output = model(*inputs, **named)
         loss = self.loss(output, target)
         measures = Measures(self.metrics)
-        measures.update(loss, _untracked(output), target, target.shape[0])
+        measures.update(loss, _untracked(output), target, rows_in(batch))
         return loss, measures.held()
 
 
@@ -83,6 +85,8 @@ class TrainingStep:
         model, optimizer, loss, strategy, clip_norm, ema, precision: As of ``Learner``.
         parts: Parts that each device's rows are run in, one after the other.
         metrics: Further metrics by name.
+        target: As of ``Learner``.
+        batches: Batches that make an update.
     """
 
     model: Module
@@ -94,15 +98,22 @@ class TrainingStep:
     precision: Precision | None
     parts: int
     metrics: Metrics = field(default_factory=dict)
+    target: str | None = None
+    batches: int = 1
+
+    @property
+    def divided(self) -> bool:
+        """Whether a device runs several passes in a step."""
+        return self.parts > 1 or self.batches > 1
 
     def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         """Take one step.
 
         Args:
             watching: bool [], whether to look for gradients of zeros.
-            batch: What the strategy's loader gives: inputs and, last, the target.
+            batch: What the strategy's loader gives, or a ``BatchGroup`` of it.
         """
-        shares = self.strategy.grads(self.forward, self.model, batch, self.parts)
+        shares = self.strategy.grads(self.forward, self.model, as_given(batch), self.parts)
         norm, zeros = self.finish(watching, *parts_of(shares))
         self.strategy.spread(self.model)
         if self.precision is not None:
@@ -112,7 +123,7 @@ class TrainingStep:
     @property
     def forward(self) -> Differentiated:
         """What is differentiated."""
-        plain = Forward(self.loss, self.metrics)
+        plain = Forward(self.loss, self.metrics, self.target)
         return plain if self.precision is None else self.precision.forward(plain)
 
     def finish(
@@ -147,17 +158,20 @@ def counts_of(shares: Sequence[Share]) -> Counts:
 
 @dataclass(frozen=True)
 class EvaluationStep:
-    """Model and loss on one batch, and what is counted of it; ``metrics`` are further ones by name."""
+    """Model and loss on one batch, and what is counted of it; ``metrics`` are further ones by name, ``target`` as of
+    ``Learner``."""
 
     model: Module
     loss: Loss
     metrics: Metrics = field(default_factory=dict)
+    target: str | None = None
 
-    def __call__(self, batch: Batch) -> Evaluated:
-        target = batch[-1]
-        output = self.model(*batch[:-1])
+    def __call__(self, batch: Any) -> Evaluated:
+        batch = as_given(batch)
+        inputs, named, target = call_of(batch, self.target)
+        output = self.model(*inputs, **named)
         measures = Measures(self.metrics)
-        measures.update(self.loss(output, target), output, target, target.shape[0])
+        measures.update(self.loss(output, target), output, target, rows_in(batch))
         if classifies(output, target):
             return Evaluated(measures.held(), classes_of("ConfusionMatrix", output, target), output.shape[1])
         return Evaluated(measures.held(), output if regresses(output, target) else None, None)
@@ -169,8 +183,8 @@ class Prediction:
 
     model: Module
 
-    def __call__(self, inputs: Batch) -> Any:
-        return self.model(*inputs)
+    def __call__(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return self.model(*as_given(inputs), **as_given(named))
 
 
 def _untracked(output: Any) -> Any:

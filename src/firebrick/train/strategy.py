@@ -14,7 +14,7 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.core import trees
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, Portion
+from firebrick.data import DataLoader
 from firebrick.graph import Recompile
 from firebrick.train.counted import Counted
 
@@ -155,7 +155,9 @@ class Strategy(Protocol):
 
     def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
         """Run ``fn(model, *batch) -> (mean loss, anything)`` forward and backward, one share a device, each in so many parts
-        one after the other; of processes, one share with the gradients and the loss of all ranks.
+        one after the other; of processes, one share with the gradients and the loss of all ranks. A batch that is no tuple is
+        one argument: ``fn(model, batch)``. The batches of a ``BatchGroup`` are run one after the other, as parts of one batch
+        of all their rows.
 
         Args:
             fn: Function of a model and a batch that returns the mean loss and anything else.
@@ -246,13 +248,6 @@ class Graphs(Protocol):
     def reasons(self) -> list[Recompile]:
         """Why each was."""
         ...
-
-
-def pieces_of(batch: Any) -> list[Any]:
-    """The batches that this process has of a batch as a strategy's loader gives it: whole, in pieces, or a portion."""
-    if isinstance(batch, Portion):
-        batch = [batch.piece]
-    return [piece for piece in batch if piece is not None] if isinstance(batch, list) else [batch]
 
 
 def by_name(model: Any, gradients: Gradients) -> Named:

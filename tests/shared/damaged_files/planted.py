@@ -25,7 +25,7 @@ from firebrick.compiler import cache
 from firebrick.data.datasets import DataError, _series, read_idx, read_series
 from firebrick.data.sources import CSVDataset, ImageFolder, ParquetDataset, images, tables
 from firebrick.ir import serialize
-from firebrick.train import checkpoint, learner, load_checkpoint, save_checkpoint, standing
+from firebrick.train import checkpoint, load_checkpoint, save_checkpoint, snapshots, standing
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ FAULTS = (
     Fault("hashes are not compared", "cache entry", "wrong value", ((cache, "unpack", _unverified),), _has("flip"), first=224),
     Fault("a file is written beside", "series", "written", _replacing("series", read=_writes_beside)),
     Fault("what looks like a pickle is unpickled", "idx", "code", _replacing("idx", read=_unpickles), _has("other"), first=91),
-    Fault("a refused checkpoint leaves half of it", "resume", "foreign error", ((learner, "give_back", _half),), first=1),
+    Fault("a refused checkpoint leaves half of it", "resume", "foreign error", ((snapshots, "give_back", _half),), first=1),
 )  # fmt: skip
 
 

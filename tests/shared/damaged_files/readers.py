@@ -229,7 +229,9 @@ def _snapshots() -> tuple[Any, Any]:
         "pixel_max": 16, "mean": 0.5,
         "std": 0.25, "epochs": 1, "batch_size": 2, "lr": 0.1, "seed": 0, "model_settings": {"hidden": [4]},
     }  # fmt: skip
-    return learner._snapshot({"epoch": 1, "position": 2, "samples": 4, "seed": 0}), config
+    return learner._snapshots.take(
+        {"epoch": 1, "position": 2, "samples": 4, "seed": 0}, learner._readings.measures.state()
+    ), config
 
 
 @cache

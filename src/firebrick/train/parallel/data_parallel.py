@@ -25,12 +25,13 @@ from firebrick.core.device import Device
 from firebrick.core.operands import describe
 from firebrick.core.sharing import sharing_cores
 from firebrick.data import DataLoader
-from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import default_generator
+from firebrick.train.batches import BatchGroup, batches_of, rows_in, tensors_of
 from firebrick.train.compiled import NO_GRAPH
 from firebrick.train.counted import Counted
 from firebrick.train.errors import TrainingError
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.meeting import Meeting, meeting_at
 from firebrick.train.parallel.own_graphs import graphed
@@ -189,21 +190,31 @@ class DataParallel:
             batch: What the loader returned.
             parts: Number of parts into which each device divides its rows.
         """
-        self._check(batch)
-        active = [i for i, part in enumerate(batch) if part is not None]
-        rows = [0 if part is None else part[-1].shape[0] for part in batch]
+        batches = batches_of(batch)
+        for b in batches:
+            self._check(b)
+        count = len(self._devices)
+        rows = [[0 if part is None else rows_in(part) for part in b] for b in batches]
+        active = [i for i in range(count) if any(r[i] for r in rows)]
         self._level(self._devices[0])  # which may have drawn since the last step, in an evaluation say
         for i in active:
             if i:
                 follow(model, self._replicas[i])
         meeting = Meeting(len(active)) if self.synchronised and len(active) > 1 else None
         if meeting is not None:
-            parts = min(parts, *(rows[i] for i in active))  # the same number for all, who meet in each
+            least = min(r[i] for r in rows for i in active)  # the same number of parts for all, who meet in each
+            if not least:
+                raise TrainingError(
+                    "devices that meet in batch norms have rows of each batch that makes an update, or of none",
+                    f"batches of {', '.join(str(sum(r)) for r in rows)} rows",
+                    "drop a small last batch: DataLoader(…, drop_last=True)",
+                )
+            parts = min(parts, least)
 
         def share(i: int) -> Share:
             place = None if meeting is None else meeting.place(active.index(i))
             with meeting_at(place), self._cores(i, active):
-                made = take_share(passes[i], adding, self._replicas[i], batch[i], sum(rows[:i]), parts)
+                made = take_share(passes[i], adding, self._replicas[i], *_of_device(i, batches, rows), parts)
             owner = self._devices[0]
             with no_grad():
                 made.gradients = {n: g.to(owner) for n, g in made.gradients.items()}
@@ -211,8 +222,8 @@ class DataParallel:
             return made
 
         found = self._each(active, share)
-        if len(active) < len(self._devices):
-            self._level(self._devices[active[0]])
+        if not all(n for r in rows for n in r):  # who ran all batches has drawn for all
+            self._level(self._devices[max(active, key=lambda i: sum(r[i] > 0 for r in rows))])
         return found
 
     def reduce(self, model: Module, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
@@ -262,9 +273,9 @@ class DataParallel:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """Each device's pass as a graph, and all that comes after the gradients as one more, on the owner."""
-        if isinstance(step, TrainingStep | OwnStep) and (len(self._devices) > 1 or step.parts > 1):
+        if isinstance(step, TrainingStep | OwnStep) and (len(self._devices) > 1 or step.divided):
             return graphed(step, self)
-        return jit(step)
+        return LeafGraphs(step)
 
     def state(self) -> dict[str, Any]:
         """Devices and shares."""
@@ -338,7 +349,7 @@ class DataParallel:
                 "draw batches from the loader that DataParallel.place returns, or from loader.sharded(devices, …)",
             )
         for device, part in zip(self._devices, batch, strict=True):
-            for t in part or ():
+            for t in [] if part is None else tensors_of(part):
                 if t.device is not device:
                     raise TrainingError(
                         f"the rows of a batch that {device} takes lie on {device}",
@@ -381,11 +392,11 @@ class DataParallel:
         plain = [Pass(fn, m.fork(), joined=False) for m in self._replicas]
         for p in plain:
             p.model.train()
-        calls: list[Callable[..., Found]] = [jit(p) for p in plain]
+        calls: list[Callable[..., Found]] = [LeafGraphs(p) for p in plain]
         before = {d: default_generator(d).mark() for d in self._devices}
         for _ in range(2):
             batch: Any = loader.first()
-            rows = [0 if part is None else part[-1].shape[0] for part in batch]
+            rows = [0 if part is None else rows_in(part) for part in batch]
             if not all(rows):
                 if self._shares is not None:
                     break
@@ -412,6 +423,12 @@ class DataParallel:
             self._shares = balanced(rows, [median(s[1:]) for s in seconds])
         for d, mark in before.items():
             default_generator(d).return_to(mark)
+
+
+def _of_device(i: int, batches: Sequence[Any], rows: Sequence[Sequence[int]]) -> tuple[BatchGroup, list[int]]:
+    """A device's rows of each batch in which it has some, and how many rows of that batch come before them."""
+    held = [(b[i], sum(r[:i])) for b, r in zip(batches, rows, strict=True) if r[i]]
+    return BatchGroup(tuple(b for b, _ in held)), [first for _, first in held]
 
 
 def mean_of(trees: Sequence[Named], weights: Sequence[Any]) -> Named:

@@ -32,14 +32,15 @@ from firebrick.data import DataLoader
 from firebrick.data.identity import differences
 from firebrick.distributed import Group
 from firebrick.distributed.group import NOTE as BESIDE
-from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
 from firebrick.train import description, settings
+from firebrick.train.batches import BatchGroup, batches_of, tensors_of
 from firebrick.train.counted import Counted, merged, plain, summed
 from firebrick.train.counted import joined as counted
 from firebrick.train.description import listed
 from firebrick.train.errors import TrainingError
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.measures import Counts
 from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.arrivals import Arrivals, buckets
@@ -230,24 +231,30 @@ class Distributed:
             parts: Number of parts into which each device divides its rows.
         """
         rank, size = self.group.rank, self.group.size
-        rows = self.divide(batch.rows)
+        batches = batches_of(batch)
+        shares = [self.divide(b.rows) for b in batches]
         if self.synchronised:
-            self._check_rows(batch.rows)
-            parts = min(parts, *rows)
+            for b in batches:
+                self._check_rows(b.rows)
+            parts = min(parts, *(n for s in shares for n in s))
+        rows = [sum(s[r] for s in shares) for r in range(size)]
+        own = [(b.piece, sum(s[:rank])) for b, s in zip(batches, shares, strict=True) if b.piece is not None]
+        ran = [sum(s[r] > 0 for s in shares) for r in range(size)]  # batches of which each rank has rows
         share: Share | None = None
         before = self._marks(model)
         self._arrivals.of(model)
         sending = Sending(self.group, dict(model.trainable_parameters()), self._arrivals.buckets, rows[rank] / sum(rows))
-        if batch.piece is not None:
+        if own:
+            pieces = BatchGroup(tuple(piece for piece, _ in own))
             with meeting_at(_Ranks(self.group) if self.synchronised else None), self._arrivals.heard_by(sending):
-                share = take_share(passes[0], adding, model, batch.piece, sum(rows[:rank]), parts, self.arrivals)
+                share = take_share(passes[0], adding, model, pieces, [first for _, first in own], parts, self.arrivals)
         if size == 1:
             assert share is not None
             return [share]
         moved = [(i, *a) for i, (a, b) in enumerate(zip(before, self._marks(model), strict=True)) if a != b]
-        drawn = hashlib.sha256(repr(moved).encode()).hexdigest()
-        facts = [(t.dtype.name, list(t.shape[1:])) for t in trees.flatten(batch.piece)[0]]
-        return [self._joined(model, share, sending, rows, {"drawn": drawn, "rows like": facts})]
+        drawn = hashlib.sha256(repr(moved).encode()).hexdigest() if ran[rank] == max(ran) else None
+        facts = [(t.dtype.name, list(t.shape[1:])) for t in (tensors_of(own[0][0]) if own else [])]
+        return [self._joined(model, share, sending, rows, ran, {"drawn": drawn, "rows like": facts})]
 
     def _check_rows(self, rows: int) -> None:
         """Raise TrainingError unless each rank has some of so many rows."""
@@ -316,7 +323,7 @@ class Distributed:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The pass as a graph, and all that comes after the reduction as one more."""
-        return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else jit(step)
+        return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else LeafGraphs(step)
 
     def replicas(self, model: Module) -> list[Module]:
         """The model of this rank.
@@ -336,10 +343,12 @@ class Distributed:
     # the ranks
 
     def _joined(
-        self, model: Module, share: Share | None, sending: Sending, rows: Sequence[int], same: Mapping[str, Any]
+        self, model: Module, share: Share | None, sending: Sending, rows: Sequence[int], ran: Sequence[int],
+        same: Mapping[str, Any],
     ) -> Share:  # fmt: skip
         """The share of all ranks, from this one's, and what must be the same on all that have rows: a digest of which random
-        numbers were drawn, and the dtypes and shapes of rows."""
+        numbers were drawn (None where the rank had no rows of some batch), and the dtypes and shapes of rows. Of how many
+        batches each rank ``ran`` rows says who has drawn for all of them."""
         group, count = self.group, sum(rows)
         own = {} if share is None else share.gradients
         parameters = list(sending.like)
@@ -362,8 +371,8 @@ class Distributed:
         self._agreed, self._saves = (any(n[k] for n in notes) for k in ("stop", "save"))
         _check_same([n for n in notes if n["loss"] is not None])
         absent = set.intersection(*(set(n["lacks"]) for n in notes if n["lacks"] is not None))
-        if share is None or not all(rows):
-            root = next(r for r, n in enumerate(rows) if n)
+        if min(ran) < max(ran):
+            root = ran.index(max(ran))
             self._level(model, root)
             self._send([b for _, b in model.named_buffers()], root)
         loss = sum(n["loss"] * r for n, r in zip(notes, rows, strict=True) if r) / count
@@ -484,7 +493,7 @@ def _digest(model: Module, optimizer: Any = None, averages: Any = None) -> str:
 
 def _check_same(notes: Sequence[Mapping[str, Any]]) -> None:
     """Raise TrainingError unless the ranks that had rows drew alike, from rows that are alike."""
-    if len({n["drawn"] for n in notes}) > 1:
+    if len({n["drawn"] for n in notes if n["drawn"] is not None}) > 1:
         raise TrainingError(
             "all ranks draw the same random numbers, each its rows of them",
             "generators that stand elsewhere on some ranks than on others",

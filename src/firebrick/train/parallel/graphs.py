@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from firebrick.core.tensor import Tensor
 from firebrick.graph import Jit, Recompile, jit
 from firebrick.nn import Module
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.parallel.passes import Pass, add, put_back
 from firebrick.train.steps import Stepped, TrainingStep, counts_of
@@ -37,7 +38,7 @@ class Graphed:
 
     def __init__(self, step: TrainingStep, strategy: Runs) -> None:
         self._step, self._strategy = step, strategy
-        self._passes: dict[Module, Jit[..., Any]] = {}
+        self._passes: dict[Module, LeafGraphs] = {}
         self._adding: Jit[..., Any] = jit(add)
         self._finish: Jit[..., Any] = jit(step.finish)
 
@@ -60,10 +61,10 @@ class Graphed:
             return made
         found = self._passes.get(model)
         if found is None:
-            found = self._passes[model] = jit(made)
+            found = self._passes[model] = LeafGraphs(made)
         return found
 
-    def _all(self) -> list[Jit[..., Any]]:
+    def _all(self) -> list[Jit[..., Any] | LeafGraphs]:
         return [*self._passes.values(), self._adding, self._finish]
 
     @property

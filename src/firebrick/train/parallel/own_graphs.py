@@ -10,6 +10,7 @@ from typing import Any
 from firebrick.core.tensor import Tensor
 from firebrick.graph import Jit, Recompile, jit
 from firebrick.nn import Module
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.own_step import LossValue, Minimizer, OwnStep
 from firebrick.train.parallel.graphs import Graphed, Runs
 from firebrick.train.parallel.passes import Pass, add, put_back
@@ -23,7 +24,7 @@ class GraphedOwnStep:
 
     step: OwnStep
     strategy: Runs
-    passes: dict[tuple[Any, Module], Jit[..., Any]] = field(default_factory=dict)
+    passes: dict[tuple[Any, Module], LeafGraphs] = field(default_factory=dict)
     finishes: dict[str, Jit[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class GraphedOwnStep:
             return made
         found = self.passes.get((value.fn, model))
         if found is None:
-            found = self.passes[value.fn, model] = jit(made)
+            found = self.passes[value.fn, model] = LeafGraphs(made)
         return found
 
     def _finish(self, name: str, rule: Any, *given: Any) -> Any:
@@ -53,7 +54,7 @@ class GraphedOwnStep:
             found = self.finishes[name] = jit(partial(self.step.finish, name, rule))
         return found(*given)
 
-    def _all(self) -> list[Jit[..., Any]]:
+    def _all(self) -> list[Jit[..., Any] | LeafGraphs]:
         return [*self.passes.values(), self.adding, *self.finishes.values()]
 
     @property

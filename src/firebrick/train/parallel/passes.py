@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.autodiff.transforms import value_and_grad
@@ -19,10 +19,11 @@ from firebrick.functions.parts import part_of_batch
 from firebrick.nn import Module
 from firebrick.nn.normalisation import RUNNING
 from firebrick.random import default_generator, row_offset
+from firebrick.train.batches import arguments, batches_of, rows_in, rows_of, tensors_of
+from firebrick.train.leaves import as_given
 from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.strategy import Forward, Named, Share, by_name
 
-Batch = tuple[Tensor, ...]
 Found = tuple[Tensor, Any, Named, Named]
 
 
@@ -42,10 +43,10 @@ class Pass:
     joined: bool
     arrivals: Arrivals | None = None
 
-    def __call__(self, batch: Batch) -> Found:
+    def __call__(self, batch: Any) -> Found:
         hearing = nullcontext() if self.arrivals is None else self.arrivals.told()
         with hearing, part_of_batch() if self.joined else nullcontext():
-            (loss, extra), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
+            (loss, extra), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *arguments(as_given(batch)))
         buffers = {n: b.detach() for n, b in running_statistics(self.model)} if self.joined else {}
         return loss, extra, by_name(self.model, gradients), buffers
 
@@ -64,11 +65,11 @@ def add(total: Named, found: Named, before: float, share: float) -> Named:
 
 
 def take_share(
-    run: Callable[[Batch], Found],
+    run: Callable[[Any], Found],
     adding: Callable[..., Named],
     model: Module,
-    batch: Batch,
-    rows_before: int,
+    batch: Any,
+    rows_before: int | Sequence[int],
     parts: int,
     arrivals: Arrivals | None = None,
 ) -> Share:
@@ -78,26 +79,28 @@ def take_share(
         run: A ``Pass``, or its graph.
         adding: ``add``, or its graph.
         model: The device's.
-        batch: The device's rows.
-        rows_before: Rows of the whole batch that come before them.
+        batch: The device's rows; those of each batch in a ``BatchGroup``, whose gradients are joined as those of parts are.
+            Each batch of a group draws random numbers of its own.
+        rows_before: Rows of the whole batch that come before them; of a group, one number for each batch.
         parts: Parts that are run one after the other.
         arrivals: Those of ``run``. Who listens hears, during the last part, of the gradients of all parts.
     """
-    ends = cuts(batch[-1].shape[0], parts)
-    if len(ends) == 1:
-        with row_offset(rows_before), _untracked(arrivals):
-            loss, extra, gradients, buffers = run(batch)
-        return Share(loss, (extra,), gradients, ends[0], buffers)
+    work = _parts(batch, [rows_before] if isinstance(rows_before, int) else rows_before, parts)
+    if len(work) == 1:
+        with row_offset(work[0].first), _untracked(arrivals):
+            loss, extra, gradients, buffers = run(work[0].batch)
+        return Share(loss, (extra,), gradients, work[0].rows, buffers)
     extras: list[Any] = []
     total: Named = {}
     start, mean = 0, None
-    for stop in ends:
-        last, before, share = stop == ends[-1], start / stop, (stop - start) / stop
+    for part in work:
+        stop = start + part.rows
+        last, before, share = part is work[-1], start / stop, part.rows / stop
         joined = _Joined(arrivals, adding, total, before, share) if last and arrivals is not None else None
         hearing = nullcontext() if arrivals is None else arrivals.heard_by(joined)
-        again = drawing_again(model, batch[-1].device, last=last)
-        with row_offset(rows_before + start), part_of_batch(), again, hearing, _untracked(arrivals):
-            loss, extra, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
+        again = drawing_again(model, tensors_of(part.batch)[-1].device, last=part.last)
+        with row_offset(part.first), part_of_batch(), again, hearing, _untracked(arrivals):
+            loss, extra, gradients, buffers = run(part.batch)
         extras.append(extra)
         if mean is None:
             total = gradients
@@ -109,7 +112,33 @@ def take_share(
             mean = loss if mean is None else mean * before + loss * share
         start = stop
     assert mean is not None
-    return Share(mean, tuple(extras), total, ends[-1], buffers)
+    return Share(mean, tuple(extras), total, start, buffers)
+
+
+class _Part(NamedTuple):
+    """Rows that are run at once.
+
+    Attributes:
+        batch: The rows.
+        first: Number of the first one in its batch.
+        rows: How many.
+        last: Whether they are the last of the device's rows of that batch.
+    """
+
+    batch: Any
+    first: int
+    rows: int
+    last: bool
+
+
+def _parts(batch: Any, rows_before: Sequence[int], parts: int) -> list[_Part]:
+    """The parts of a batch, or of each batch in a group."""
+    found = []
+    for one, before in zip(batches_of(batch), rows_before, strict=True):
+        ends = cuts(rows_in(one), parts)
+        for a, b in zip([0, *ends[:-1]], ends, strict=True):
+            found.append(_Part(one if len(ends) == 1 else rows_of(one, a, b), before + a, b - a, b == ends[-1]))
+    return found
 
 
 def _untracked(arrivals: Arrivals | None) -> Any:
@@ -167,13 +196,6 @@ def cuts(rows: int, parts: int) -> list[int]:
     """Where parts of rows end that are as equal as can be; none is empty."""
     parts = min(parts, rows)
     return [rows * (i + 1) // parts for i in range(parts)]
-
-
-def rows_of(t: Tensor, start: int, stop: int) -> Tensor:
-    """Rows of a tensor, under its label."""
-    part = t[start:stop]
-    part.label = t.label
-    return part
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.data import DataLoader
-from firebrick.graph import jit
 from firebrick.nn import Module
+from firebrick.train.batches import batches_of
 from firebrick.train.counted import Counted
+from firebrick.train.leaves import LeafGraphs
 from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.own_graphs import graphed
 from firebrick.train.parallel.passes import Found, Pass, add, take_share
@@ -74,7 +75,7 @@ class SingleDevice:
 
     def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
         """One share: the batch."""
-        return [take_share(Pass(fn, model, joined=False), add, model, batch, 0, parts)]
+        return self.run([Pass(fn, model, joined=False)], add, model, batch, parts)
 
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
@@ -88,7 +89,7 @@ class SingleDevice:
             batch: What the loader returned.
             parts: Number of parts into which each device divides its rows.
         """
-        return [take_share(passes[0], adding, model, batch, 0, parts)]
+        return [take_share(passes[0], adding, model, batch, [0] * len(batches_of(batch)), parts)]
 
     def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
         """The one share's gradients."""
@@ -115,9 +116,9 @@ class SingleDevice:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The whole step as one graph; in parts, a graph that all of them run."""
-        if isinstance(step, TrainingStep | OwnStep) and step.parts > 1:
+        if isinstance(step, TrainingStep | OwnStep) and step.divided:
             return graphed(step, self)
-        return jit(step)
+        return LeafGraphs(step)
 
     def replicas(self, model: Module) -> list[Module]:
         """The model.

@@ -1,0 +1,39 @@
+"""``RunState``: where a run stands, which ``fit`` goes on with and checkpoints keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from firebrick.train.history import Epoch, History
+
+
+@dataclass
+class RunState:
+    """Where a run stands.
+
+    Attributes:
+        epoch: Finished epochs.
+        step: Finished steps.
+        history: One row for each finished epoch.
+        best: The row of the epoch that did best.
+        cursor: Where in its epoch the next ``fit`` goes on; None at its beginning.
+        measures: What was counted of the epoch up to the cursor.
+        loader: The cursor of the last loader that was trained from.
+        resumed: Whether a checkpoint was taken over that no ``fit`` has gone on from yet.
+        stopping: Why ``fit`` ends after the running epoch; None if it does not.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    history: History = field(default_factory=History)
+    best: Epoch | None = None
+    cursor: dict[str, Any] | None = None
+    measures: dict[str, Any] | None = None
+    loader: dict[str, Any] | None = None
+    resumed: bool = False
+    stopping: str | None = None
+
+    def goes_on(self, epochs: int) -> bool:
+        """Whether another epoch is trained."""
+        return self.epoch < epochs and self.stopping is None
