@@ -195,7 +195,7 @@ TOLERANCES = {
         "bitwise_xor broadcast_to cast ceil clip complex concat conj copysign cumulative_max cumulative_min equal flip "
         "floor gather greater greater_equal imag isfinite isinf isnan less less_equal logical_and logical_not "
         "logical_or logical_xor max max_pool min negative nextafter not_equal pad permute random_bits random_uniform "
-        "ravel_index real relu reshape round scatter searchsorted sign slice slice_update sort split take to_device "
+        "ravel_index real relu reshape round scatter searchsorted sign slice slice_update sort sort_values split take to_device "
         "top_k trunc where"
     ),
     1: "add divide floor_divide maximum minimum remainder subtract",
