@@ -68,7 +68,7 @@ def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:
 
 def _values_vjp(g: Any, r: Any) -> Any:
     _, at = sort(r.inputs[0], **r.params)
-    return (scatter_add(zeros_like_aval(r.avals[0], g[0]), at, g[0], axis=r.params["axis"]),)
+    return (scatter_add(zeros_like_aval(r.avals[0], g), at, g, axis=r.params["axis"]),)
 
 
 def _values_cost(ins: Any, outs: Any, params: Any) -> Cost:
