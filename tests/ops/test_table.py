@@ -195,8 +195,8 @@ TOLERANCES = {
         "bitwise_xor broadcast_to cast ceil clip complex concat conj copysign cumulative_max cumulative_min equal flip "
         "floor gather greater greater_equal imag isfinite isinf isnan less less_equal logical_and logical_not "
         "logical_or logical_xor max max_pool min negative nextafter not_equal pad permute random_bits random_uniform "
-        "ravel_index real relu reshape round scatter searchsorted sign slice slice_update sort split take to_device "
-        "top_k trunc where"
+        "ravel_index real relu reshape round scatter searchsorted sign slice slice_update sort sort_values split take "
+        "to_device top_k trunc where"
     ),
     1: "add divide floor_divide maximum minimum remainder subtract",
     2: "cholesky cos cumulative_prod exp hypot log log10 log1p log2 logaddexp prod scatter_reduce sin slogdet sqrt",

@@ -148,7 +148,7 @@ multiply = _binary("multiply", _show(f"fb.multiply({_A}([1.0, 2.0]), 3.0)", "[3.
 divide = _binary("divide", _show(f"fb.divide({_A}([1.0, 2.0]), 2.0)", "[0.5, 1.0]"))
 floor_divide = _binary("floor_divide", _show(f"fb.floor_divide({_A}([7, -7]), 2)", "[3, -4]"))
 remainder = _binary("remainder", _show(f"fb.remainder({_A}([7, -7]), 3)", "[1, 2]"))
-pow = _binary("pow", _show(f"fb.pow({_A}([2.0, 3.0]), 2.0)", "[4.0, 9.0]"))
+_power = _binary("pow", _show(f"fb.pow({_A}([2.0, 3.0]), 2.0)", "[4.0, 9.0]"))
 maximum = _binary("maximum", _show(f"fb.maximum({_A}([1.0, 5.0]), 2.0)", "[2.0, 5.0]"))
 minimum = _binary("minimum", _show(f"fb.minimum({_A}([1.0, 5.0]), 2.0)", "[1.0, 2.0]"))
 equal = _binary("equal", _show(f"fb.equal({_A}([1, 2]), 2)", "[False, True]"))
@@ -366,6 +366,18 @@ def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """
     _check("exp2", x, "inexact", out)
     return pow(2.0, x, out=out)
+
+
+def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
+    # a square is a product, which takes a tenth of the time and is rounded once
+    if type(x2) in (int, float) and x2 == 2 and isinstance(x1, Tensor):
+        kind = x1.dtype.kind
+        if kind in ("float", "complex") or (type(x2) is int and kind in ("int", "uint")):
+            return multiply(x1, x1, out=out)
+    return _power(x1, x2, out=out)
+
+
+pow.__doc__ = _power.__doc__
 
 
 def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any, Never
 
 import numpy as np
 
-from firebrick.core.bind import bind
 from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
@@ -36,7 +35,7 @@ from firebrick.functions.elementwise import (
 )
 from firebrick.functions.indexing import take_along_axis
 from firebrick.functions.movement import broadcast_to, moveaxis, reshape, squeeze
-from firebrick.ops import OPS
+from firebrick.functions.sorting import in_order
 
 Fractions = float | Sequence[float] | Tensor
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -89,7 +88,7 @@ def _quantile(where_: str, x: Tensor, q: Any, axis: Axis, keepdims: bool, method
     axes = normalize_axes(axis, x.ndim, where_)
     nonempty(where_, x, axes)
     lines = rows(x, axes)
-    ordered = widened(bind(OPS["sort"], (lines,), {"axis": lines.ndim - 1, "descending": False})[0])
+    ordered = widened(in_order(lines, lines.ndim - 1))
     place = _places(ordered, fractions, skip)
     found = _between(ordered, place, method)
     if not skip:

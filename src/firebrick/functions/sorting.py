@@ -15,6 +15,9 @@ from firebrick.functions.axes import operand
 from firebrick.functions.elementwise import astype
 from firebrick.ops import OPS
 
+_SHORT = 16
+"""Maximum length of a line that engines may sort inside a fused kernel, which the op without indices is no part of."""
+
 
 def _is_bool(x: Any) -> bool:
     """Whether x is a tensor of bools, which are sorted as 0 and 1."""
@@ -40,7 +43,14 @@ def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool
     if _is_bool(x):
         return astype(sort(astype(x, uint8), axis, descending=descending), bool_)
     operand("sort", x, "real")
-    params = {"axis": normalize_axis(axis, x.ndim, "sort"), "descending": bool(descending)}
+    return in_order(x, normalize_axis(axis, x.ndim, "sort"), bool(descending))
+
+
+def in_order(x: Tensor, axis: int, descending: bool = False) -> Tensor:
+    """The sorted values of a checked tensor. Gradients need the indices; compiled code sorts short lines with theirs."""
+    params = {"axis": axis, "descending": descending}
+    if x.node is None and x.shape[axis] > _SHORT:
+        return bind(OPS["sort_values"], (x,), params)  # type: ignore[no-any-return]
     return bind(OPS["sort"], (x,), params)[0]  # type: ignore[no-any-return]
 
 

@@ -63,6 +63,29 @@ def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:
     return np.take_along_axis(x, at, axis), np.ascontiguousarray(at, np.int64)
 
 
+# sorted values alone
+
+
+def _values_vjp(g: Any, r: Any) -> Any:
+    _, at = sort(r.inputs[0], **r.params)
+    return (scatter_add(zeros_like_aval(r.avals[0], g), at, g, axis=r.params["axis"]),)
+
+
+def _values_cost(ins: Any, outs: Any, params: Any) -> Cost:
+    n = max(2, ins[0].shape[params["axis"]])
+    return Cost(ins[0].size * log2(n), ins[0].nbytes + outs[0].nbytes)
+
+
+@register(
+    operands="x:real", infer=lambda x, *, axis, descending: Aval(x.shape, x.dtype), residuals=("inputs",), vjp=_values_vjp,
+    samples=_samples, cost=_values_cost, bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
+)  # fmt: skip
+def sort_values(x: Array, *, axis: int, descending: bool) -> Array:
+    """Sorted values without their indices, which take longer to find; equal elements keep their order."""
+    found: Array = sort.reference(x, axis=axis, descending=descending)[0]
+    return found
+
+
 # the k largest or smallest
 
 

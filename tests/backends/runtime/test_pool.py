@@ -16,10 +16,11 @@ import pytest
 from plain_kernels import address, table
 
 import firebrick as fb
-from firebrick.backends.cpu.runtime import forkjoin, pool
-from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool, usable_cores
+from firebrick.backends.cpu.runtime import forkjoin
+from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
 from firebrick.compiler.targets.llvm.host import Module, Target, compile_ir, emit_assembly, emit_object
-from firebrick.core.sharing import sharing_cores
+from firebrick.core import sharing
+from firebrick.core.sharing import sharing_cores, usable_cores
 
 WAYS = ["futex", "posix"] if sys.platform == "linux" else ["posix"] if os.name == "posix" else ["windows"]
 TEXT = "declare i64 @firebrick_ticks()\n" + kernels.COUNT + kernels.PARTIAL + kernels.MEET + kernels.BUSY
@@ -222,16 +223,16 @@ def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_cores_are_those_the_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5}, raising=False)
-    monkeypatch.setattr(pool, "_quota", lambda: 1 << 20)
+    monkeypatch.setattr(sharing, "_quota", lambda: 1 << 20)
     assert usable_cores() == 3
-    monkeypatch.setattr(pool, "_quota", lambda: 2)
+    monkeypatch.setattr(sharing, "_quota", lambda: 2)
     assert usable_cores() == 2
     monkeypatch.undo()
     limit = tmp_path / "cpu.max"
     for text, cores in (("max 100000\n", 1 << 20), ("150000 100000\n", 2), ("50000 100000\n", 1), ("", 1 << 20)):
         limit.write_text(text)
-        assert pool._quota(str(limit)) == cores
-    assert pool._quota(str(tmp_path / "absent")) == 1 << 20
+        assert sharing._quota(str(limit)) == cores
+    assert sharing._quota(str(tmp_path / "absent")) == 1 << 20
 
 
 @pytest.mark.parametrize("how", forkjoin.PARKINGS)

@@ -143,3 +143,33 @@ def test_attention_and_products_with_long_epilogues_are_compiled_without_passes_
     product.outputs = (made,)
     lowered = lower(product, Target.host())
     assert lowered.text.startswith(AS_WRITTEN)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_of_keys_that_no_query_sees_change_nothing_even_if_they_are_not_finite(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        lead = tuple(int(v) for v in rng.integers(1, 4, int(rng.integers(0, 3))))
+        n, m = (int(v) for v in rng.choice([1, 63, 64, 65, 130, 200, 257, 300], 2))
+        d, e = (int(v) for v in rng.choice([1, 3, 8, 17], 2))
+        dt = str(rng.choice(["float32", "float64"]))
+        shapes = (*lead, n, d), (*lead, m, d), (*lead, m, e), (*lead, n, e)
+        query, key, value, g = (rng.standard_normal(s).astype(dt) for s in shapes)
+        for x in (query, key, value, g):
+            if rng.random() < 0.25:
+                x.reshape(-1)[rng.integers(x.size)] = rng.choice([np.nan, np.inf, -np.inf])
+        mask = rng.random((*lead, n, m)) < 0.8 if rng.integers(2) else np.ones((1, 1), bool)
+        params = {"scale": 0.3, "causal": True}
+        for name, arrays in (("attention", (query, key, value, mask)), ("attention_gradient", (g, query, key, value, mask))):
+            found = run(name, arrays, params, int(rng.choice([0, 128])))
+            verdict = check_results(OPS[name], arrays, params, found, run_reference(OPS[name], arrays, params))
+            assert verdict.ok, f"{name} of {dt}{[x.shape for x in arrays]}: {verdict}"
+
+
+def test_the_gradients_of_keys_that_the_first_rows_of_a_chunk_do_not_see_are_set() -> None:
+    rng = np.random.default_rng(0)
+    query, key, value, g = (rng.standard_normal((1024, 4)).astype(np.float32) for _ in range(4))
+    arrays = (g, query, key, value, np.ones((1, 1), bool))
+    found = run("attention_gradient", arrays, {"scale": 0.5, "causal": True})  # its rows are divided into eight chunks
+    want = run_reference(OPS["attention_gradient"], arrays, {"scale": 0.5, "causal": True})
+    assert check_results(OPS["attention_gradient"], arrays, {"scale": 0.5, "causal": True}, found, want).ok

@@ -95,14 +95,6 @@ def test_a_running_sum_of_half_precision_is_rounded_at_each_element_only() -> No
     assert got[-1] == 4096
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
-@pytest.mark.parametrize(("name", "compiled"), [("sum", False), ("prod", False), ("max", True), ("min", True)])
-def test_running_sums_of_wide_integers_stay_on_the_host(name: str, compiled: bool, dtype: str) -> None:
-    body = body_of((np.zeros((3, 4), dtype),), (f"cumulative_{name}", (0,), {"axis": 1, "reverse": False}))
-    found = lower.kind_of(body.nodes[0], tuple(body.inputs))
-    assert found == (ALONE if compiled else f"running sums and products of {dtype}, which the host computes as fast")
-
-
 @pytest.mark.parametrize(("name", "params"), [("sort", {"descending": False}), ("top_k", {"k": 3, "largest": True})])
 def test_long_lines_are_sorted_on_the_host(name: str, params: dict[str, Any]) -> None:
     for shape, axis in (((3, RANKED), 1), ((RANKED + 1, RANKED), 1), ((3, RANKED + 1), 1), ((RANKED + 1, 3), 0)):

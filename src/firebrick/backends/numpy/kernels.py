@@ -13,7 +13,7 @@ from firebrick.backends.numpy.convolution import conv, conv_input, conv_weight
 from firebrick.backends.numpy.indexing import index_add, scatter, scatter_add, scatter_reduce
 from firebrick.backends.numpy.pooling import max_pool
 from firebrick.backends.numpy.selection import where
-from firebrick.backends.numpy.sorting import top_k
+from firebrick.backends.numpy.sorting import sort, sort_values, top_k
 from firebrick.backends.numpy.special import erf, gelu, gelu_gradient
 from firebrick.ops.attention import attention
 from firebrick.ops.declare import Array
@@ -98,7 +98,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "index_add": index_add, "scatter": scatter, "scatter_add": scatter_add, "scatter_reduce": scatter_reduce,
     "max_pool": max_pool, "where": where,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
-    "attention": _attention, "top_k": top_k, "layer_norm": _layer_norm, "standardize": standardize,
+    "attention": _attention, "layer_norm": _layer_norm, "standardize": standardize,
+    "sort": sort, "sort_values": sort_values, "top_k": top_k,
     "standardize_gradient": standardize_gradient, **linalg.KERNELS,
 }  # fmt: skip
 

@@ -76,6 +76,11 @@ def sort(x: Any, *, axis: int, descending: bool) -> tuple[Any, Any]:
     return values, at
 
 
+def sort_values(x: Any, *, axis: int, descending: bool) -> Any:
+    """Those of ``sort``: PyTorch finds the indices in any case."""
+    return sort(x, axis=axis, descending=descending)[0]
+
+
 def top_k(x: Any, *, k: int, axis: int, largest: bool) -> tuple[Any, Any]:
     """PyTorch's, which leaves open which of the k-th value's equals come along, and in what order equals come."""
     n = x.shape[axis]
@@ -226,7 +231,7 @@ KERNELS: dict[str, Kernel] = {
     "standardize": standardize, "standardize_gradient": standardize_gradient, "rms_norm": rms_norm,
     "sum": sum_, "mean": mean, "prod": prod, "max": _over(torch.amax), "min": _over(torch.amin),
     "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
-    "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
+    "sort_values": sort_values, "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
     "cumulative_prod": _scan(torch.cumprod), "cumulative_max": _running(torch.cummax),
     "cumulative_min": _running(torch.cummin),
     "softmax": _normalised(torch.softmax), "log_softmax": in_float32_on_cpu(_normalised(torch.log_softmax)),

@@ -24,7 +24,7 @@ from firebrick.compiler.spec import faults
 from firebrick.compiler.targets.llvm.host import Module, compile_ir
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config
-from firebrick.core.sharing import cores_of, part_of_cores
+from firebrick.core.sharing import cores_of, part_of_cores, usable_cores
 
 # Microseconds that a thread watches for work before it sleeps: inside a segment, between segments. To wake a thread takes
 # the system some 5 to 50 µs; kernels in one segment follow each other in less.
@@ -295,22 +295,6 @@ def _part_pool(part: tuple[int, int]) -> Pool:
                     _parts.pop(old).close()
                 found = _parts[key] = Pool(cores_of(part, wanted or usable_cores()))
     return found
-
-
-def usable_cores() -> int:
-    """Cores this process may use: those of its affinity mask, and no more than its control group's share (Linux)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _quota()))
-
-
-def _quota(path: str = "/sys/fs/cgroup/cpu.max") -> int:
-    """The control group's limit in whole cores, rounded up; a large number where there is none."""
-    try:
-        with open(path) as file:
-            limit, period = file.read().split()[:2]
-        return -(-int(limit) // int(period))
-    except (OSError, ValueError):  # no such file, or `max`
-        return 1 << 20
 
 
 def _forked() -> None:

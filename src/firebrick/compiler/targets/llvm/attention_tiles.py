@@ -6,13 +6,18 @@ kernel keeps each row's maximum score and its Σ exp, and rescales its partial r
 kernel computes both again, and the weighted mean of the weights' cotangents, before it computes the weights. The gradients of
 keys and values are summed over blocks of rows in a fixed order.
 
+With ``causal``, blocks of keys that no query of a block of rows sees are skipped. Their weights are 0, and so are the products
+with these unless the other factor is infinite or NaN, which kernels look for first.
+
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention",
 arXiv:2205.14135.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
 from hashlib import blake2b
 from math import prod
 
@@ -23,6 +28,7 @@ from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE
 from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, vector
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
+from firebrick.compiler.targets.llvm.contract.omitted import flag_nan
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
 from firebrick.compiler.targets.llvm.contract.problem import FactorLayout
 from firebrick.compiler.targets.llvm.emit import Emitter, literal
@@ -81,6 +87,7 @@ class _AttentionGenerator:
         missing = len(s.lead) + 2 - len(s.mask)
         strides = [0 if a == 1 else b for a, b in zip(s.mask, strides_of(s.mask), strict=True)]
         self.mask_strides = [*[0] * missing, *strides]
+        self.skips = s.causal and self.key_blocks > 1  # whether there may be blocks of keys that no query of a block sees
 
     # ---- kernels
 
@@ -114,19 +121,70 @@ class _AttentionGenerator:
         o = FactorLayout(self.s.dtype, (Digit(self.s.m, features),), (Digit(features, 1),), (self.s.m * features,))
         return Panels(o, self.s.m, features, self.keys, features)
 
-    def packing(self, ending: str, features: int, source: int, to: int) -> None:
-        """Write the kernel that packs buffer ``source`` into the panels of buffer ``to``."""
+    def packing(self, ending: str, features: int, source: int, to: int, flagged: tuple[int, int, int] | None = None) -> None:
+        """Write the kernel that packs buffer ``source`` into the panels of buffer ``to``.
+
+        ``flagged`` holds a buffer of keys or values, its features, and the buffer of bytes for its blocks that the kernel sets
+        to whether an element is infinite or NaN.
+        """
         p = self.panels(features)
         panel_size = p.elements(features, self.vl)
         e = self.emitter()
         pointer, panels = e.operand(0), e.operand(1)
+        looked_at, flags = (e.operand(2), e.operand(3)) if flagged else ("", "")
         with e.loop("%begin", "%end") as unit:
             batch, block = e.split(unit.index, [self.batch, self.key_blocks])
-            key0 = e.mul(block, self.keys)
+            key0, count = self.keys_of(e, block)
             pack_panel(e, p, pointer, [batch], key0, 0, features, e.at(panels, e.mul(unit.index, panel_size), self.type))
+            if flagged:
+                start = e.mul(e.add(e.mul(batch, self.s.m), key0), flagged[1])
+                flag = e.at(flags, unit.index, "i8")
+                e.do(f"store i8 0, ptr {flag}")
+                self.flag_not_finite(e, e.at(looked_at, start, self.type), e.mul(count, flagged[1]), flag)
         grid = self.batch * self.key_blocks
         self.temporary.append(grid * panel_size * self.size)
-        self.finish(e, ending, (source, to), grid, 2.0 * self.temporary[-1] / BYTES_PER_US)
+        buffers = (source, to, flagged[0], flagged[2]) if flagged else (source, to)
+        self.finish(e, ending, buffers, grid, 2.0 * self.temporary[-1] / BYTES_PER_US)
+
+    # ---- blocks that are skipped
+
+    def flag_not_finite(self, e: IRBuilder, pointer: str, count: Value, flag: str) -> None:
+        """Set the byte at ``flag`` to 1 if one of contiguous elements is infinite or NaN, whose product with 0 is NaN."""
+        with e.loop(0, count, self.vl, [(self.v, "zeroinitializer")]) as i:
+            mask = e.lanes_below(e.sub(count, i.index), self.vl)
+            x = e.load(e.at(pointer, i.index, self.type), self.vl, self.s.dtype, mask)
+            i.next = [e.fma(x, "zeroinitializer", i.values[0], self.vl, self.type)]
+        flag_nan(e, i.values, self.vl, self.type, flag)
+
+    def flag_rows(self, e: IRBuilder, rows: Value, totals: str, means: str, flag: str) -> None:
+        """Set the byte at ``flag`` to 1 if weights of a row may be NaN, those of keys that it does not see too."""
+        ones = literal(1.0, self.s.dtype, self.vl)
+        with e.loop(0, rows, self.vl, [(self.v, "zeroinitializer")]) as i:
+            mask = e.lanes_below(e.sub(rows, i.index), self.vl)
+            total, mean = (e.load(e.at(x, i.index, self.type), self.vl, self.s.dtype, mask) for x in (totals, means))
+            if mask is not None:
+                total = e.let(f"select {vector(self.vl, 'i1')} {mask}, {self.v} {total}, {self.v} {ones}")
+            inverse = e.let(f"fdiv {self.v} {ones}, {total}")
+            acc = e.fma(inverse, "zeroinitializer", i.values[0], self.vl, self.type)
+            i.next = [e.fma(mean, "zeroinitializer", acc, self.vl, self.type)]
+        flag_nan(e, i.values, self.vl, self.type, flag)
+
+    def seen(self, e: IRBuilder, row: Value, key: Value) -> str:
+        """Whether a query of the block of rows sees a key of the block of keys (i1), with ``causal``."""
+        return e.compare("slt", key, e.add(row, self.rows))
+
+    def not_finite(self, e: IRBuilder, flag: str) -> str:
+        """Whether a byte is set (i1)."""
+        return e.let(f"icmp ne i8 {e.let(f'load i8, ptr {flag}, align 1')}, 0")
+
+    @contextmanager
+    def unless_skipped(self, e: IRBuilder, conditions: Callable[[], Sequence[str]]) -> Iterator[None]:
+        """Instructions that are executed if one of the conditions (i1) holds, or always if no block is skipped."""
+        if not self.skips:
+            yield
+            return
+        with e.when(reduce(lambda x, y: e.let(f"or i1 {x}, {y}"), conditions())):
+            yield
 
     def panel(self, e: IRBuilder, panels: str, batch: Value, block: Value, features: int) -> str:
         """The address of the panel of a block of keys."""
@@ -216,6 +274,14 @@ class _AttentionGenerator:
             if factor != 1.0:
                 x = e.let(f"fmul {self.v} {x}, {self.number(factor, lanes)}")
             e.store(x, e.at(to, at, self.type), lanes, self.s.dtype, mask)
+
+        self.for_each_vector(e, count, body)
+
+    def fill_zero(self, e: IRBuilder, to: str, count: Value) -> None:
+        """Set contiguous elements to 0."""
+
+        def body(at: Value, lanes: int, mask: str | None) -> None:
+            e.store("zeroinitializer", e.at(to, at, self.type), lanes, self.s.dtype, mask)
 
         self.for_each_vector(e, count, body)
 
@@ -342,10 +408,14 @@ class _AttentionGenerator:
 class _AttentionForward(_AttentionGenerator):
     def lowered(self) -> Lowered:
         s = self.s
-        self.packing("keys", s.d, 1, 5)
+        self.packing("keys", s.d, 1, 5, (2, s.e, 6) if self.skips else None)
+        buffers = [0, 2, 3, 4, 5]
+        if self.skips:
+            self.temporary.append(-(-self.batch * self.key_blocks // 64) * 64)
+            buffers.append(6)
         width = -(-s.e // self.vl) * self.vl
         e = self.emitter()
-        query, value, mask, result, panels = (e.operand(i) for i in range(5))
+        query, value, mask, result, panels, *flags = (e.operand(i) for i in range(len(buffers)))
         q, weights, out, maxima, totals = (
             self.allocate(e, k) for k in (self.rows * s.d, self.rows * self.keys, self.rows * width, self.rows, self.rows)
         )
@@ -358,26 +428,32 @@ class _AttentionForward(_AttentionGenerator):
             with e.loop(0, self.key_blocks) as keys:
                 key, count = self.keys_of(e, keys.index)
                 first = e.compare("eq", keys.index, 0)
-                self.scores(e, q, self.panel(e, panels, batch, keys.index, s.d), s.d, weights)
-                with e.loop(0, rows) as i:
-                    at = e.at(weights, e.mul(i.index, self.keys), self.type)
-                    x, _ = self.masked(e, mask, batch, e.add(row, i.index), key, at)
 
-                    def rescale(factor: str, i: Value = i.index) -> None:
-                        self.scale_row(e, e.at(out, e.mul(i, width), self.type), factor, width)
+                def needed(block: Value = keys.index, row: Value = row, key: Value = key, batch: Value = batch) -> list[str]:
+                    flag = e.at(flags[0], e.add(e.mul(batch, self.key_blocks), block), "i8")
+                    return [self.seen(e, row, key), self.not_finite(e, flag)]
 
-                    self.store_all(e, at, self.exponentials(e, x, i.index, first, maxima, totals, rescale))
-                values = e.at(value, e.mul(e.add(e.mul(batch, s.m), key), s.e), self.type)
-                self.product(
-                    e, self.rows, self.tile, s.e, (weights, Strides(self.keys, 1)), (values, s.e, False), count, (out, width),
-                    first if self.key_blocks > 1 else "",
-                )  # fmt: skip
+                with self.unless_skipped(e, needed):
+                    self.scores(e, q, self.panel(e, panels, batch, keys.index, s.d), s.d, weights)
+                    with e.loop(0, rows) as i:
+                        at = e.at(weights, e.mul(i.index, self.keys), self.type)
+                        x, _ = self.masked(e, mask, batch, e.add(row, i.index), key, at)
+
+                        def rescale(factor: str, i: Value = i.index) -> None:
+                            self.scale_row(e, e.at(out, e.mul(i, width), self.type), factor, width)
+
+                        self.store_all(e, at, self.exponentials(e, x, i.index, first, maxima, totals, rescale))
+                    values = e.at(value, e.mul(e.add(e.mul(batch, s.m), key), s.e), self.type)
+                    self.product(
+                        e, self.rows, self.tile, s.e, (weights, Strides(self.keys, 1)), (values, s.e, False), count,
+                        (out, width), first if self.key_blocks > 1 else "",
+                    )  # fmt: skip
             with e.loop(0, rows) as i:
                 inverse_total = self.inverse_total(e, mask, batch, e.add(row, i.index), i.index, maxima, totals)
                 to = e.at(result, e.mul(e.add(start, i.index), s.e), self.type)
                 self.scale_row(e, e.at(out, e.mul(i.index, width), self.type), inverse_total, s.e, to)
         flops = self.batch * s.n * s.m * (2.0 * (s.d + s.e) + 30)
-        self.finish(e, "", (0, 2, 3, 4, 5), self.batch * self.row_blocks, flops / FLOPS_PER_US)
+        self.finish(e, "", buffers, self.batch * self.row_blocks, flops / FLOPS_PER_US)
         return self.lowered_kernels(1)
 
 
@@ -387,20 +463,25 @@ class _AttentionGradient(_AttentionGenerator):
         max_chunks = max(1, min(self.row_blocks, MIN_CHUNKS // self.batch))
         blocks = -(-self.row_blocks // max_chunks)  # blocks of rows of one work unit
         chunks = -(-self.row_blocks // blocks)
-        # operands 0 … 4, results 5, 6, 7, panels 8 and 9, then the gradients of each chunk
-        self.packing("keys", s.d, 2, 8)
+        # operands 0 … 4, results 5, 6, 7, panels 8 and 9, then the gradients of each chunk and the flags
+        of_blocks = 12 if chunks > 1 else 10
+        self.packing("keys", s.d, 2, 8, (2, s.d, of_blocks) if self.skips else None)
         self.packing("values", s.e, 3, 9)
-        e = self.emitter()
-        g, query, key, mask, to_query, to_key, to_value, keys, values = (e.operand(i) for i in range(9))
         buffers = [0, 1, 2, 4, 5, 6, 7, 8, 9]
         if chunks > 1:
             buffers[5:7] = 10, 11
             self.temporary += [chunks * self.batch * s.m * k * self.size for k in (s.d, s.e)]
+        if self.skips:
+            buffers.append(of_blocks)
+            self.temporary.append(-(-self.batch * self.key_blocks // 64) * 64)
+        e = self.emitter()
+        g, query, key, mask, to_query, to_key, to_value, keys, values, *flags = (e.operand(i) for i in range(len(buffers)))
         width = -(-s.d // self.vl) * self.vl
         q, h, p, u, grad, maxima, totals, means = (
             self.allocate(e, k)
             for k in (self.rows * s.d, self.rows * s.e, *[self.rows * self.keys] * 2, self.rows * width, *[self.rows] * 3)
         )
+        of_rows = self.allocate(e, 1) if self.skips else ""
         with e.loop("%begin", "%end") as unit:
             chunk, batch = e.split(unit.index, [chunks, self.batch])
             begin = e.mul(chunk, blocks)
@@ -411,6 +492,10 @@ class _AttentionGradient(_AttentionGenerator):
                 self.scaled(e, e.at(query, e.mul(start, s.d), self.type), q, e.mul(rows, s.d), s.scale)
                 self.scaled(e, e.at(g, e.mul(start, s.e), self.type), h, e.mul(rows, s.e), 1.0)
                 self.initialise_rows(e, rows, maxima, totals, means)
+                if self.skips:
+                    e.do(f"store i8 0, ptr {of_rows}")
+                    self.flag_not_finite(e, q, e.mul(rows, s.d), of_rows)
+                    self.flag_not_finite(e, h, e.mul(rows, s.e), of_rows)
 
                 def both(at: Value, batch: Value = batch) -> None:
                     self.scores(e, q, self.panel(e, keys, batch, at, s.d), s.d, p)
@@ -418,27 +503,54 @@ class _AttentionGradient(_AttentionGenerator):
 
                 # the first loop computes each row's maximum, Σ exp and mean, which every weight's cotangent depends on
                 with e.loop(0, self.key_blocks) as at:
-                    both(at.index)
                     key0, _ = self.keys_of(e, at.index)
-                    with e.loop(0, rows) as i:
-                        query_row = e.add(row, i.index)
-                        self.update_statistics(e, mask, batch, query_row, i.index, at.index, key0, p, u, maxima, totals, means)
-                with e.loop(0, self.key_blocks) as at:
-                    if self.key_blocks > 1:  # the scores of a single block are still in scratch memory
+
+                    def sees(row: Value = row, key0: Value = key0) -> list[str]:
+                        return [self.seen(e, row, key0)]
+
+                    with self.unless_skipped(e, sees):
                         both(at.index)
+                        with e.loop(0, rows) as i:
+                            query_row = e.add(row, i.index)
+                            self.update_statistics(
+                                e, mask, batch, query_row, i.index, at.index, key0, p, u, maxima, totals, means
+                            )
+                if self.skips:
+                    self.flag_rows(e, rows, totals, means, of_rows)
+                with e.loop(0, self.key_blocks) as at:
                     key0, count = self.keys_of(e, at.index)
-                    with e.loop(0, rows) as i:
-                        self.store_weights(e, mask, batch, e.add(row, i.index), i.index, key0, p, u, maxima, totals, means)
                     first_key = e.add(e.mul(batch, s.m), key0)
-                    begins = e.compare("eq", at.index, 0) if self.key_blocks > 1 else ""
-                    self.product(
-                        e, self.rows, self.tile, s.d, (u, Strides(self.keys, 1)),
-                        (e.at(key, e.mul(first_key, s.d), self.type), s.d, False), count, (grad, width), begins,
-                    )  # fmt: skip
                     to_keys = e.add(e.mul(unit.index, s.m), key0) if chunks > 1 else first_key
-                    for a, b, f, to in ((p, h, s.e, to_value), (u, q, s.d, to_key)):
-                        c = e.at(to, e.mul(to_keys, f), self.type)
-                        self.product_over_keys(e, at.index, f, (a, Strides(1, self.keys)), (b, f, False), rows, (c, f), first)
+
+                    def needed(
+                        block: Value = at.index, row: Value = row, key0: Value = key0, batch: Value = batch, first: str = first,
+                        count: Value = count, to_keys: Value = to_keys,
+                    ) -> list[str]:  # fmt: skip
+                        flag = e.at(flags[0], e.add(e.mul(batch, self.key_blocks), block), "i8")
+                        reasons = [self.seen(e, row, key0), self.not_finite(e, flag), self.not_finite(e, of_rows)]
+                        # nothing is added to these keys' gradients; the first block of rows initialises them
+                        with e.when(first or "true"), e.when(e.let(f"xor i1 {reasons[0]}, true")):
+                            for to, f in ((to_value, s.e), (to_key, s.d)):
+                                self.fill_zero(e, e.at(to, e.mul(to_keys, f), self.type), e.mul(count, f))
+                        return reasons
+
+                    with self.unless_skipped(e, needed):
+                        if self.key_blocks > 1:  # the scores of a single block are still in scratch memory
+                            both(at.index)
+                        with e.loop(0, rows) as i:
+                            self.store_weights(
+                                e, mask, batch, e.add(row, i.index), i.index, key0, p, u, maxima, totals, means
+                            )  # fmt: skip
+                        begins = e.compare("eq", at.index, 0) if self.key_blocks > 1 else ""
+                        self.product(
+                            e, self.rows, self.tile, s.d, (u, Strides(self.keys, 1)),
+                            (e.at(key, e.mul(first_key, s.d), self.type), s.d, False), count, (grad, width), begins,
+                        )  # fmt: skip
+                        for a, b, f, to in ((p, h, s.e, to_value), (u, q, s.d, to_key)):
+                            c = e.at(to, e.mul(to_keys, f), self.type)
+                            self.product_over_keys(
+                                e, at.index, f, (a, Strides(1, self.keys)), (b, f, False), rows, (c, f), first
+                            )
                 with e.loop(0, rows) as i:
                     to = e.at(to_query, e.mul(e.add(start, i.index), s.d), self.type)
                     self.scaled(e, e.at(grad, e.mul(i.index, width), self.type), to, s.d, s.scale)

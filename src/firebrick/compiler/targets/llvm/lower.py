@@ -22,6 +22,7 @@ from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, is_product, reduced_axes
 from firebrick.compiler.spec.nest import Fold, Map, Row
+from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW as FEW_UPDATES
 from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.window import Window, windows_of
@@ -31,6 +32,7 @@ from firebrick.compiler.targets.llvm import (
     loop_kernels,
     naive_form,
     pieces,
+    prefix_kernels,
     products,
     scatter_kernels,
     window_kernels,
@@ -51,8 +53,6 @@ FACTORS = 9
 """Up to so many factors, n, two products in float64 agree to the op table's 2 · (1 + √n) eps in any order: each rounds n - 1
 times at most, by half an eps. Of more, that of equal ones may err by more, as the errors are alike."""
 
-WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
-
 EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered]] = {
     Map: loop_kernels.lowered,
     Row: loop_kernels.lowered,
@@ -62,6 +62,7 @@ EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered
     Window: window_kernels.lowered,
     Scatter: scatter_kernels.lowered,
     Copy: pieces.lowered,
+    Prefix: prefix_kernels.lowered,
     Custom: custom_kernels.lowered,
 }
 """Kind of specification → (the specification, the group's inputs, its results, target) → its kernels. Kinds without a row are
@@ -165,14 +166,6 @@ def _no_copy(n: Node, operands: Sequence[Aval]) -> str:
     return "" if out.size else "no elements"
 
 
-def _no_prefix(n: Node, operands: Sequence[Aval]) -> str:
-    (x,) = operands
-    # one item after the other takes as long as NumPy's loop, which does not convert integers of this size
-    if len(n.avals) == 1 and x.dtype.name in WIDE_INTEGERS:
-        return f"running sums and products of {x.dtype.name}, which the host computes as fast"
-    return _no_elements(n, operands)
-
-
 def _no_sort(n: Node, operands: Sequence[Aval]) -> str:
     size = operands[0].shape[n.params["axis"]]
     return f"sorts of {size} elements, which the host computes faster" if size > RANKED else _no_elements(n, operands)
@@ -184,7 +177,7 @@ def _no_elements(n: Node, operands: Sequence[Aval]) -> str:
 
 _REFUSED: dict[str, Callable[[Node, Sequence[Aval]], str]] = {
     "contract": _no_contraction, "attention": _no_attention, "window": _no_window, "scatter": _no_scatter, "copy": _no_copy,
-    "prefix": _no_prefix, "sort": _no_sort, "custom": lambda n, operands: "",
+    "sort": _no_sort, "custom": lambda n, operands: "",
 }  # fmt: skip
 """Kind of kernel → (node, operands) → why it has none; empty if it has. Kinds without a row have kernels unless an
 array is empty."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm.contract.blocked import Contraction, contraction
-from firebrick.compiler.targets.llvm.contract.direct import col2im, depthwise, suits_col2im, suits_depthwise
+from firebrick.compiler.targets.llvm.contract.direct import col2im, depthwise, depthwise_weight, suits_col2im, suits_depthwise
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue
 from firebrick.compiler.targets.llvm.contract.problem import conv, conv_input, conv_weight
 from firebrick.compiler.targets.llvm.contract.taps import tap_sum_kernels, tap_sums
@@ -61,6 +61,8 @@ def weight_gradient(g: Convolution, target: Target, name: str) -> Contraction:
         target: Processor to generate for.
         name: Name of the functions.
     """
+    if suits_depthwise(g):
+        return depthwise_weight(g, target, name)
     t = tap_sums(g, target)
     if t is not None:
         return tap_sum_kernels(g, t, target, name)

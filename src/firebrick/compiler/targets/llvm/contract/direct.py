@@ -174,6 +174,89 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
     return Contraction((kernel,), functions, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
 
 
+def depthwise_weight(g: Convolution, target: Target, name: str) -> Contraction:
+    """Kernels of a depthwise ``conv_weight``: each sums some taps of a channel, in registers.
+
+    A work unit adds the products of an image in vectors along rows of positions, then the sums of the images in order.
+    ``bufs`` holds the cotangent, the image and the weight's gradient.
+
+    Args:
+        g: The convolution; see ``suits_depthwise``.
+        target: Processor to generate for.
+        name: Name of the functions.
+    """
+    type_, y = compute_type(g.dtype), g.result
+    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (y[-1] - 1).bit_length())
+    taps = list(product(*map(range, g.weight[2:])))
+    count = -(-len(taps) // max(1, target.registers - 6))  # the others hold elements and masks
+    declared: set[str] = set()
+    functions: dict[str, str] = {}
+    kernels = []
+    for k in range(count):
+        some = taps[len(taps) * k // count : len(taps) * (k + 1) // count]
+        e = IRBuilder(target, declared)
+        _sum_of_positions(e, g, some, n, type_)
+        own = f"{name}.{k}"
+        functions[own] = "\n".join([f"define void @{own}{SIGNATURE} {{", *e.lines, "}"])
+        scratch = len(some) * n * bytes_of(type_)
+        kernels.append(ContractionKernel(own, g.groups, scratch, 2.0 * prod(y) * len(some)))
+    v = Variant(1, n, prod(y) // y[1], 1, n, DIRECT, DIRECT, False)
+    return Contraction(tuple(kernels), functions, frozenset(declared), 0, v, False)
+
+
+def _sum_of_positions(e: IRBuilder, g: Convolution, taps: Sequence[tuple[int, ...]], n: int, type_: str) -> None:
+    """The body of a kernel of ``depthwise_weight``, for some of the taps; a work unit is a channel."""
+    (xs, ws, ys), y, v = g.strides, g.result, vector(n, type_)
+    zeros = [(v, "zeroinitializer")] * len(taps)
+    e.start("%entry")
+    cotangent, image, result = (e.operand(i) for i in range(3))
+    totals = [e.at("%scratch", i * n, type_) for i in range(len(taps))]
+    with e.loop("%begin", "%end") as channel:
+        for total_at in totals:
+            e.store("zeroinitializer", total_at, n, plain(type_))
+        with e.loop(0, g.image[0]) as sample:
+            x_offset = e.dot([sample.index, channel.index], xs[:2])
+            y_offset = e.dot([sample.index, channel.index], ys[:2])
+            with e.loop(0, prod(y[2:-1]), 1, zeros) as row:
+                outer = e.split(row.index, y[2:-1])
+                with e.loop(0, y[-1], n, [(v, x) for x in row.values]) as column:
+                    at = [*outer, column.index]
+                    mask = e.lanes_below(e.sub(y[-1], column.index), n) if y[-1] % n else None
+                    u = e.load(e.at(cotangent, e.dot(at, ys[2:], y_offset), memory(g.dtype)), n, g.dtype, mask)
+                    column.next = []
+                    for tap, total in zip(taps, column.values, strict=True):
+                        x = _read_by_tap(e, g, at, tap, n, image, x_offset, mask)
+                        column.next.append(e.fma(x, u, total, n, type_))
+                row.next = column.values
+            for total_at, total in zip(totals, row.values, strict=True):
+                e.store(e.let(f"fadd {v} {e.load(total_at, n, plain(type_))}, {total}"), total_at, n, plain(type_))
+        for total_at, tap in zip(totals, taps, strict=True):
+            total, lanes = e.load(total_at, n, plain(type_)), n
+            while lanes > 1:  # the sum of the lanes, as a tree
+                low, high = (e.shuffle(total, None, range(a, a + lanes // 2), lanes, type_) for a in (0, lanes // 2))
+                lanes //= 2
+                total = e.let(f"fadd {vector(lanes, type_)} {low}, {high}")
+            to = e.dot([channel.index, *tap], [ws[0], *ws[2:]])
+            e.store(total, e.at(result, to, memory(g.dtype)), 1, g.dtype)
+    e.do("ret void")
+
+
+def _read_by_tap(
+    e: IRBuilder, g: Convolution, at: Sequence[Value], tap: Sequence[int], n: int, image: str, offset: Value, beyond: str | None
+) -> str:
+    """The elements of an image that a tap reads for ``n`` adjacent positions from ``at`` on; 0 outside of the image."""
+    each = zip(at, tap, g.stride, g.padding, g.dilation, strict=True)
+    coordinate = [e.add(e.mul(p, s), d * t - before) for p, t, s, (before, _), d in each]
+    last = coordinate[-1]
+    for p, size in zip(coordinate[:-1], g.image[2:-1], strict=True):
+        last = e.let(f"select i1 {e.compare('ult', p, size)}, i64 {last}, i64 {-(1 << 30)}")
+    mask = e.inside(last, g.stride[-1], g.image[-1], n)
+    if beyond is not None:
+        mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
+    from_ = e.at(image, e.dot(coordinate, g.strides[0][2:], offset), memory(g.dtype))
+    return strided(e, from_, n, g.stride[-1], g.dtype, mask)
+
+
 def suits_col2im(g: Convolution, target: Target) -> bool:
     """Whether ``col2im`` is expected to be the faster input gradient, as the image is much larger than the result.
 

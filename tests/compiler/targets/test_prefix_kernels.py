@@ -1,0 +1,72 @@
+"""The generator of ``Prefix`` has the bits of the naive form for lines of every number, length and place."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from lowered_bodies import Body, body_of
+
+import firebrick as fb
+from firebrick.compiler.fusion.facts import ALONE
+from firebrick.compiler.spec import kinds
+from firebrick.compiler.spec.prefix import Prefix
+from firebrick.compiler.targets.llvm import lower, prefix_kernels
+from firebrick.compiler.targets.llvm.target import Target
+
+FOLDS = ("sum", "prod", "max", "min")
+DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64")
+SHAPES = ((1, 1, 1), (5, 7, 1), (9, 3, 1), (2, 5, 3), (3, 4, 17), (1, 6, 64), (2, 2, 139), (11, 1, 5), (4, 33, 1))
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    of = getattr(fb, dtype).np
+    if "float" not in dtype:
+        return rng.integers(-3 if dtype[0] == "i" else 0, 4, shape).astype(of)
+    x = rng.normal(size=shape).round(1)
+    x[rng.random(shape) < 0.05] = np.nan
+    x[rng.random(shape) < 0.1] = -0.0
+    return x.astype(of)
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lines_are_scanned_as_the_specification_says(fold: str, dtype: str) -> None:
+    rng = np.random.default_rng(FOLDS.index(fold))
+    for shape in SHAPES:
+        reverse = bool(rng.integers(2))
+        x = _drawn(rng, shape, dtype)
+        body = body_of((x,), (f"cumulative_{fold}", (0,), {"axis": 1, "reverse": reverse}))
+        assert lower.kind_of(body.nodes[0], tuple(body.inputs)) == ALONE
+        spec = kinds.spec_of(body)
+        assert isinstance(spec, Prefix)
+        got = Body(body)(x)
+        want = [np.empty(x.size, y.dtype) for y in got]
+        with np.errstate(all="ignore"):
+            spec.interpret([x.reshape(-1)], want)
+        for a, b in zip(got, want, strict=True):
+            assert a.reshape(-1).tobytes() == b.tobytes(), f"{fold} of {dtype}{shape}, reverse={reverse}"
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+def test_each_line_is_scanned_by_one_item(lanes: int) -> None:
+    for outer, inner in product((1, 3, 4, 5, 9), (1, 2, 3, 8, 9, 31, 32, 33, 40, 100)):
+        spec = Prefix("sum", outer, 3, inner, False, "float32", "float64", (0,))
+        seen: list[int] = []
+        for part in prefix_kernels._parts(spec, lanes):
+            (rows, far), (tiles, near) = part.grid
+            assert part.filled <= part.lanes <= lanes
+            for row, tile, offset in product(range(rows), range(tiles), part.offsets):
+                first = part.first + row * far + tile * near + offset
+                seen += range(first, first + part.filled)
+        assert sorted(seen) == [o * 3 * inner + i for o in range(outer) for i in range(inner)], f"{outer} rows of {inner}"
+
+
+def test_the_bits_are_the_same_at_every_width_of_vectors() -> None:
+    x = _drawn(np.random.default_rng(4), (3, 50, 37), "float32")
+    body = body_of((x,), ("cumulative_sum", (0,), {"axis": 1, "reverse": False}))
+    made = [Body(body, Target.host(bits)) for bits in (0, 128)]
+    assert made[0].lowered.text != made[1].lowered.text
+    assert made[0](x)[0].tobytes() == made[1](x)[0].tobytes()
