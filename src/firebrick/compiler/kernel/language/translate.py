@@ -274,7 +274,9 @@ class _Translator(Loops):
         frame.homes = homes(body)
         for name, home in frame.homes.items():
             if home.before:
-                self._before.setdefault((home.block, home.statement), []).append(name)
+                names = self._before.setdefault((home.block, home.statement), [])
+                if name not in names:  # each call of a function enters it again
+                    names.append(name)
 
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
