@@ -40,7 +40,8 @@ def test_a_result_is_made_once_for_the_same_parts_and_again_for_any_other() -> N
     for _ in range(2):
         assert kept(("tool", ["--level", "3"], "text"), make) == b"result"
     assert len(calls) == 1
-    for other in (("tool", ["--level", "2"], "text"), ("tool", ["--level", "3"], "other"), ("tool", ["--level", "3"], "te", "xt")):
+    third = ["--level", "3"]
+    for other in (("tool", ["--level", "2"], "text"), ("tool", third, "other"), ("tool", third, "te", "xt")):
         before = len(calls)
         assert kept(other, make) == b"result"
         assert len(calls) == before + 1
