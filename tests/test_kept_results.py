@@ -82,6 +82,14 @@ def test_kept_code_is_that_of_the_code_generator_and_wrong_code_is_refused_each_
             kept_object(TEXT.replace("ret i64", "ret i32"), Target.host())
 
 
+def test_targets_that_differ_in_features_alone_have_objects_of_their_own() -> None:
+    text = "define <4 x i32> @f(<4 x i32> %x, <4 x i32> %y) {\n  %z = mul <4 x i32> %x, %y\n  ret <4 x i32> %z\n}\n"
+    plain, wider = (Target("x86_64-unknown-linux-gnu", "x86-64", features, 128) for features in ("", "+sse4.1"))
+    assert str(plain) == str(wider)
+    assert kept_assembly(text, plain) == emit_assembly(text, plain)
+    assert kept_assembly(text, wider) == emit_assembly(text, wider) != emit_assembly(text, plain)
+
+
 def test_changed_sources_of_the_code_generator_make_objects_again(monkeypatch: pytest.MonkeyPatch) -> None:
     kept_object(TEXT, Target.host())
     monkeypatch.setattr(kept_results.host, "emit_object", lambda *args: b"other")

@@ -27,7 +27,7 @@ def kept(depends: Iterable[object], make: Callable[[], bytes]) -> bytes:
     """
     digest = hashlib.sha256(b"kept result")
     for part in depends:
-        encoded = str(part).encode()
+        encoded = repr(part).encode()  # a target's ``str`` leaves out its features
         digest.update(len(encoded).to_bytes(8, "little"))  # so that different lists of parts are different texts
         digest.update(encoded)
     found = store.load(digest.digest())
