@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from forced import kernels_of_any_size
+from kept_results import kept_assembly
 from rounding import Exact, exact
 
 import firebrick as fb
 from firebrick import nn
 from firebrick.backends.cpu import native
-from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.lower import lower
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -147,7 +147,7 @@ def test_every_generator_writes_code_for_every_processor(arch: str, width: int, 
     assert len(texts) > 40
     vectors = 0
     for text, ops in texts.items():
-        code = emit_assembly(text, target)
+        code = kept_assembly(text, target)
         assert not re.search(never, code), ops
         vectors += bool(re.search(uses, code))
     assert vectors > 0.8 * len(texts)
@@ -165,6 +165,7 @@ import sys
 sys.path[:0] = {paths!r}
 import firebrick as fb
 from forced import kernels_of_any_size
+from kept_results import kept_assembly
 from test_cpu_programs import NETWORKS, _bits, training
 with kernels_of_any_size():
     for name in NETWORKS:

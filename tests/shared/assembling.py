@@ -1,11 +1,13 @@
 """Generated code for machines that are not here: PTX that NVIDIA's assembler accepts, and objects for other processors.
 
 ``ptxas`` comes with the wheel ``nvidia-cuda-nvcc``, which the test extra has for Linux on x86-64, and LLVM's linker with the
-wheel ``ziglang``. Where one is missing, what needs it is skipped by name; with ``CI=true`` that is a failure.
+wheel ``ziglang``. Where one is missing, what needs it is skipped by name; with ``CI=true`` that is a failure. What LLVM,
+``ptxas`` and the linker make of one input is kept for the next run; what they refuse is not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -13,12 +15,13 @@ import shutil
 import subprocess
 import sys
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from kept_results import kept, kept_assembly, kept_object, version_of
 
-from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
 from firebrick.compiler.targets.llvm.target import Target
 
 EVERY_NVIDIA = {cpu: Target("nvptx64-nvidia-cuda", cpu, "", 32) for cpu in ("sm_75", "sm_80", "sm_90", "sm_120")}
@@ -72,28 +75,35 @@ def linked(image: bytes, folder: Path) -> bytes:
     if linker is None:
         _missing("LLVM's linker cannot be used here: install the wheel ziglang")
     source, out = folder / "module.o", folder / "module.hsaco"
-    source.write_bytes(image)
-    command = [*linker, "-shared", "--no-undefined", str(source), "-o", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"ld.lld: {done.stdout}{done.stderr}"
-    return out.read_bytes()
+    options = ["-shared", "--no-undefined"]
+
+    def link() -> bytes:
+        source.write_bytes(image)
+        command = [*linker, *options, str(source), "-o", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"ld.lld: {done.stdout}{done.stderr}"
+        return out.read_bytes()
+
+    return kept(("ld.lld", version("ziglang"), options, hashlib.sha256(image).hexdigest()), link)
 
 
 def ptx(text: str, target: Target) -> str:
     """PTX of a module of LLVM IR."""
-    return emit_assembly(text, target)
+    return kept_assembly(text, target)
 
 
 def assemble(ptx: str, target: Target, folder: Path, level: int = 3) -> bytes:
     """The machine code that ``ptxas`` makes of PTX, optimised to a level; an error shows what it says."""
     source, out = folder / "module.ptx", folder / "module.cubin"
-    source.write_text(ptx)
-    done = subprocess.run(
-        [ptxas(), "--gpu-name", target.cpu, "--opt-level", str(level), "--warning-as-error", "-o", str(out), str(source)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"ptxas for {target.cpu}: {done.stdout}{done.stderr}"
-    return out.read_bytes()
+    tool, options = ptxas(), ["--gpu-name", target.cpu, "--opt-level", str(level), "--warning-as-error"]
+
+    def run() -> bytes:
+        source.write_text(ptx)
+        done = subprocess.run([tool, *options, "-o", str(out), str(source)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"ptxas for {target.cpu}: {done.stdout}{done.stderr}"
+        return out.read_bytes()
+
+    return kept(("ptxas", version_of(tool), options, ptx), run)
 
 
 def external(ptx: str) -> set[str]:
@@ -103,6 +113,6 @@ def external(ptx: str) -> set[str]:
 
 def object_for(name: str, text: str) -> bytes:
     """The object of a module of LLVM IR for one of ``PROCESSORS``; its file format is that of the system."""
-    image = emit_object(text, PROCESSORS[name])
+    image = kept_object(text, PROCESSORS[name])
     assert image.startswith(MAGIC[name]), f"{name}: an object begins with {image[:4]!r}"
     return image

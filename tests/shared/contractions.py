@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from kept_results import kept_object
 
 from firebrick.compiler.spec.faults import found, table
 from firebrick.compiler.targets.llvm import host
@@ -23,7 +24,7 @@ class Compiled:
         self.c = c
         self.functions: list[Any] = []
         if c.kernels:
-            module = host.link([host.emit_object(c.module, target)], [k.name for k in c.kernels])
+            module = host.link([kept_object(c.module, target)], [k.name for k in c.kernels])
             self.functions = [module.function(k.name, None, *_ARGUMENTS) for k in c.kernels]
         self.faults = table(0)
 

@@ -17,12 +17,12 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from assembling import AMD, EVERY_NVIDIA, ptx, ptxas
+from assembling import AMD, EVERY_NVIDIA, ptxas
+from kept_results import kept, kept_assembly, version_of
 
 from firebrick.compiler.kernel import Function
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
-from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.templates import (
     Template,
@@ -129,7 +129,7 @@ def assembly(name: str, cpu: str) -> str:
     """The code of a variant, for arrays that are aligned to 16 bytes."""
     target = TARGETS[cpu]
     text = gpu_module([VARIANTS[name].function], target, 16)
-    return ptx(text, target) if cpu in EVERY_NVIDIA else emit_assembly(text, target)
+    return kept_assembly(text, target)
 
 
 @lru_cache(maxsize=256)
@@ -146,15 +146,18 @@ def cost(name: str, cpu: str) -> Cost:
 
 
 def _assembled(text: str, target: Target) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "module.ptx"
-        source.write_text(text)
-        done = subprocess.run(
-            [ptxas(), "-v", "--gpu-name", target.cpu, "-o", str(source.with_suffix(".cubin")), str(source)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, f"ptxas for {target.cpu}: {done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+    tool, options = ptxas(), ["-v", "--gpu-name", target.cpu]
+
+    def run() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "module.ptx"
+            source.write_text(text)
+            command = [tool, *options, "-o", str(source.with_suffix(".cubin")), str(source)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"ptxas for {target.cpu}: {done.stdout}{done.stderr}"
+        return (done.stdout + done.stderr).encode()
+
+    return kept(("what ptxas says", version_of(tool), options, text), run).decode()
 
 
 def innermost(name: str, cpu: str) -> Counter[str]:

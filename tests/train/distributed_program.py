@@ -25,7 +25,9 @@ OPTIMIZERS: dict[str, Any] = {
 }
 
 
-def trained(strategy: Strategy, *, norm: bool = False, optimizer: str = "sgd", batch: int = 12, **options: Any) -> Learner:
+def trained(
+    strategy: Strategy, *, norm: bool = False, optimizer: str = "sgd", batch: int = 12, epochs: int = 5, **options: Any
+) -> Learner:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(118, 6))
     loader = DataLoader(ArrayDataset(x, x[:, :3].argmax(1)), batch, shuffle=True, dtype="float64")
@@ -36,7 +38,7 @@ def trained(strategy: Strategy, *, norm: bool = False, optimizer: str = "sgd", b
         layers.insert(1, fb.nn.BatchNorm1d(16, dtype="float64"))
     model = fb.nn.Sequential(*layers)
     learner = Learner(model, OPTIMIZERS[optimizer](model), strategy=strategy, log=None, seed=1, clip_norm=0.3, **options)
-    learner.fit(loader, loader, epochs=5)
+    learner.fit(loader, loader, epochs=epochs)
     return learner
 
 
@@ -49,7 +51,7 @@ TRANSPORT = ("uneven", "a rank without rows", "synchronised", "small buckets", "
 """The ways that between them call every collective, with empty and uneven shares, in one piece and in several."""
 
 
-def compare(*chosen: str) -> None:
+def compare(*chosen: str, epochs: int = 5) -> None:
     """Train in the chosen ways, in all by default."""
     found = {}
     group = fb.distributed.init()
@@ -71,12 +73,12 @@ def compare(*chosen: str) -> None:
             continue
         distributed.NOTE = 64 if name == "long notes" else 8192
         strategy = Distributed(device, check_every=1, **how)
-        learner = trained(strategy, **options)
+        learner = trained(strategy, epochs=epochs, **options)
         if strategy.main:  # which others need not do
             learner.evaluate(DataLoader(ArrayDataset(np.ones((5, 6)), np.arange(5) % 3), 2, dtype="float64"))
         seen = group.all_gather(fb.asarray([float(r.valid_loss or 0.0) for r in learner.history], dtype="float64"))
         if strategy.main:
-            alone = trained(SingleDevice("cpu:0"), **options)
+            alone = trained(SingleDevice("cpu:0"), epochs=epochs, **options)
             losses = np.abs(np.array([[r.train_loss, r.valid_loss] for r in learner.history], float)
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
@@ -305,7 +307,7 @@ def die(rank: int) -> None:
 if __name__ == "__main__":
     {
         "compare": compare,
-        "transport": lambda: compare(*TRANSPORT),
+        "transport": lambda: compare(*TRANSPORT, epochs=2),  # each epoch calls all that another one does
         "settings": unlike_settings,
         "die": lambda: die(int(sys.argv[2])),
     }[sys.argv[1]]()

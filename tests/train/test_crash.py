@@ -45,6 +45,7 @@ def test_a_run_that_forgets_its_place_in_the_data_is_found_out(tmp_path: Path) -
     assert any({"weights", "order"} <= set(run["other"]) for run in runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["cpu", "torch:cpu", "cpu+workers", "cpu:0,numpy:0"])
 def test_a_run_killed_at_eight_moments_ends_with_the_same_bits(tmp_path: Path, place: str) -> None:
     if place.startswith("torch"):

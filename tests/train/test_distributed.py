@@ -38,6 +38,7 @@ def check(said: str, ways: int = 17) -> None:
         assert steps == 0, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_weights_after_50_steps_are_those_of_one_device(processes: int) -> None:
     done = launched(processes, "compare")

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from assembling import AMD, EVERY_NVIDIA, NVIDIA, assemble, external, ptx
 from drawn_groups import draw_group
+from kept_results import kept_object
 from running_kernels import bits
 from threads_on_cpu import threads
 from written_kernels import ITEM, Launch, whole
 
 from firebrick.compiler.kernel import ArrayParameter, Atomic, Barrier, Function, Let, SharedArray, Shuffle, Store, interpret
 from firebrick.compiler.targets.llvm.gpu_kernel import blocks, gpu_module
-from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
+from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import KernelCompileError
 from firebrick.scalar.expr import Expr, cast, local
@@ -97,7 +98,7 @@ def test_random_kernels_of_groups_assemble_for_nvidia(target: Target, tmp_path: 
 @amd
 def test_random_kernels_of_groups_become_objects_for_amd(target: Target) -> None:
     functions = named(25)
-    image = emit_object(gpu_module(functions, target), target)
+    image = kept_object(gpu_module(functions, target), target)
     assert all(f.name.encode() in image for f in functions)
 
 

@@ -164,7 +164,7 @@ def test_conditions_and_defined_names_are_taken_apart() -> None:
     ):
         facts = IntegerFacts()
         facts.small |= {"i", "n", "m"}
-        facts.defined["c"] = less
+        facts.define("c", less)
         facts.holds(condition, truth)
         assert facts.prove(n, i, -1)
         assert not facts.prove(n, i, -2)

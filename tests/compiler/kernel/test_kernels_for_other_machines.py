@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from assembling import AMD, NVIDIA, PROCESSORS, assemble, external, object_for, ptx
 from drawn_kernels import draw
+from kept_results import kept_object
 from running_kernels import bits
 from threads_on_cpu import threads
 from written_kernels import ITEM, WRITTEN, saxpy, whole
 
 from firebrick.compiler.kernel import ArrayParameter, Function, Store, interpret
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
-from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
+from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.native import module_text
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
 from firebrick.compiler.targets.llvm.target import Target
@@ -70,7 +71,7 @@ def test_every_scalar_op_of_every_dtype_assembles_for_nvidia(target: Target, tmp
 @amd
 def test_kernels_become_objects_for_amd(target: Target) -> None:
     for functions in (kernels(), [ops_of(d) for d in DTYPES]):
-        image = emit_object(gpu_module(functions, target), target)
+        image = kept_object(gpu_module(functions, target), target)
         assert image.startswith(b"\x7fELF")
         assert all(f.name.encode() in image for f in functions)
 

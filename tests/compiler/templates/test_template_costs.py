@@ -9,6 +9,7 @@ from pathlib import Path
 import assembling
 import pytest
 from assembling import AMD, EVERY_NVIDIA, linked
+from kept_results import kept_object
 from template_costs import VARIANTS, assembly, cost, fused, innermost, table
 
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
@@ -53,7 +54,7 @@ def test_arrays_in_vectors_are_accessed_by_128_bits(name: str, cpu: str) -> None
 @pytest.mark.parametrize("cpu", AMD)
 def test_objects_of_all_templates_link_for_amd(cpu: str, tmp_path: Path) -> None:
     functions = [replace(v.function, name=f"template_{k}") for k, v in enumerate(VARIANTS.values())]
-    image = linked(emit_object(gpu_module(functions, AMD[cpu], 16), AMD[cpu]), tmp_path)
+    image = linked(kept_object(gpu_module(functions, AMD[cpu], 16), AMD[cpu]), tmp_path)
     assert image.startswith(b"\x7fELF")
     assert all(f"{f.name}.kd".encode() in image for f in functions)
 

@@ -50,6 +50,7 @@ def test_a_template_computes_the_drawn_problems_that_it_is_valid_for(name: str) 
                 accepted.append(posed)
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_template_computes_with_each_constant_that_it_is_valid_for(name: str) -> None:
     posed, rng = basic(CASES[name]), np.random.default_rng(0)

@@ -61,6 +61,7 @@ class IntegerFacts:
         self._known: list[AffineForm] = []
         self._changed: list[set[str]] = []
         self._names: dict[Expr, frozenset[str]] = {}  # those that an expression reads
+        self._readers: dict[str, set[str]] = {}  # names whose values read a name, or did when they were defined
 
     def form(self, e: Expr) -> AffineForm:
         """An int64 expression as a linear form."""
@@ -164,13 +165,25 @@ class IntegerFacts:
             changed |= gone
         if gone:
             self._known = [f for f in self._known if not any(self._reads(e, gone) for e, _ in f.terms)]
-            self.defined = {n: e for n, e in self.defined.items() if n not in gone and not self._reads(e, gone)}
+            for name in gone.union(*(self._readers.get(n, ()) for n in gone)):
+                if name in self.defined and (name in gone or self._reads(self.defined[name], gone)):
+                    del self.defined[name]
+
+    def define(self, name: str, value: Expr) -> None:
+        """Note the value of a name that is never assigned again."""
+        self.defined[name] = value
+        for read in self._read(value):
+            self._readers.setdefault(read, set()).add(name)
 
     def _reads(self, e: Expr, names: set[str]) -> bool:
+        return not self._read(e).isdisjoint(names)
+
+    def _read(self, e: Expr) -> frozenset[str]:
+        """The names that an expression reads."""
         found = self._names.get(e)
         if found is None:
             found = self._names[e] = frozenset(str(x.value) for x in walk([e]) if x.op == "local")
-        return not found.isdisjoint(names)
+        return found
 
 
 def _bounded(form: AffineForm) -> AffineForm | None:

@@ -105,6 +105,7 @@ class Calls(Expressions):
         super().__init__(unchecked)
         self._depth = 0
         self._result: Value = Weak(0)
+        self._bodies: dict[int, tuple[Source, list[ast.stmt]]] = {}  # by ``id`` of the source, which is kept alive
 
     @abstractmethod
     def enter(self, frame: Frame, body: list[ast.stmt]) -> None:
@@ -171,7 +172,7 @@ class Calls(Expressions):
                 frame.names[name] = self.settled(given[name], name)
             else:
                 frame.names[name] = self.constants_of(plain(p.default))
-        body = structured(f.source, f.source.tree.body, True)
+        body = self._body_of(f.source)
         returns = bool(body) and isinstance(body[-1], ast.Return)
         if used and not returns:
             self.refuse(node, f"{f.__name__} returns a value", "nothing", "return one, or call it as a statement")
@@ -182,6 +183,12 @@ class Calls(Expressions):
         self._depth -= 1
         self.frame, self.line = outer, line
         return self._result
+
+    def _body_of(self, source: Source) -> list[ast.stmt]:
+        """The statements of a function, in a list of their own, since a call may insert some in front."""
+        if id(source) not in self._bodies:  # a loop that is written out may call it thousands of times
+            self._bodies[id(source)] = source, structured(source, source.tree.body, True)
+        return list(self._bodies[id(source)][1])
 
     def returned(self, s: ast.Return) -> None:
         if s.value is not None:

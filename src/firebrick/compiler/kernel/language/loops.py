@@ -119,9 +119,10 @@ class Loops(Calls):
             self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if")
         names = [x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)]
         self._own_counters(s, names)
+        inner = _blocks(s.body)
         for v in self.settled(found):  # type: ignore[union-attr]
             self._bind_counter(s.target, v)
-            self._written_out(s.body)
+            self._written_out(s.body, inner)
         for name in names:
             self.frame.names.pop(name, None)
 
@@ -136,9 +137,8 @@ class Loops(Calls):
                 self.refuse(s, "the counter of a loop is no other variable", f"{name}, which {has} {other}", "use another name")
         self.frame.counters.update(names)
 
-    def _written_out(self, body: list[ast.stmt]) -> None:
+    def _written_out(self, body: list[ast.stmt], inner: set[int]) -> None:
         """One iteration of a loop that is written out: variables of blocks in it are not those of the iteration before."""
-        inner = {id(b) for s in body for x in ast.walk(s) for b in (getattr(x, "body", 0), getattr(x, "orelse", 0))}
         for name, home in self.frame.homes.items():
             if home.block in inner:
                 self.frame.names.pop(name, None)
@@ -162,9 +162,10 @@ class Loops(Calls):
             bounds = [self.constant(a, "a bound of an unrolled loop") for a in call.args]
             if len(bounds) == 3 and bounds[2] == 0:
                 self.refuse(s, "the step of a loop is not 0", "0", "write another step")
+            inner = _blocks(s.body)
             for k in range(*bounds):
                 self.frame.names[counter] = Weak(k)
-                self._written_out(s.body)
+                self._written_out(s.body, inner)
         else:
             step = self.constant(call.args[2], "the step of a loop") if len(call.args) == 3 else 1
             if step == 0:
@@ -223,3 +224,8 @@ class Loops(Calls):
 
         body = self.block(write)
         self.emit(While(more if running is None else more & running, body, line=self.line))
+
+
+def _blocks(body: Sequence[ast.stmt]) -> set[int]:
+    """The blocks within statements, each by its ``id``."""
+    return {id(b) for s in body for x in ast.walk(s) for b in (getattr(x, "body", 0), getattr(x, "orelse", 0))}

@@ -274,7 +274,9 @@ class _Translator(Loops):
         frame.homes = homes(body)
         for name, home in frame.homes.items():
             if home.before:
-                self._before.setdefault((home.block, home.statement), []).append(name)
+                names = self._before.setdefault((home.block, home.statement), [])
+                if name not in names:  # each call of a function enters it again
+                    names.append(name)
 
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
@@ -282,7 +284,9 @@ class _Translator(Loops):
             outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
                 home = self.frame.homes.get(name)
-                if home is not None and home.block == id(body) and name not in self.frame.names:
+                # not the home of another function's variable, whose statements had the same address
+                own = home is not None and (home.block, home.statement, home.before) == (id(body), k, True)
+                if own and name not in self.frame.names:
                     self._declare(name)
             rule = self._statements.get(type(s))
             if rule is None:

@@ -132,6 +132,7 @@ class StatementWriter:
         self.line = ""
         self.statement: ast.stmt | None = None
         self._names: set[str] = set()
+        self._counts: dict[str, int] = {}
 
     def apply(self, name: str, *operands: Value) -> Value:
         """The result of an operation of the op table, whose origin is noted."""
@@ -143,10 +144,11 @@ class StatementWriter:
         """A name of the kernel that is not in use."""
         stem = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in stem)
         stem = stem if stem and not stem[0].isdigit() else f"_{stem}"
-        name, count = stem, 1
+        name, count = stem, self._counts.get(stem, 1)
         while name in self._names:
             count += 1
             name = f"{stem}_{count}"
+        self._counts[stem] = count  # all smaller ones are in use
         self._names.add(name)
         return name
 
@@ -175,7 +177,7 @@ class StatementWriter:
         self.emit(Let(name, value, line=self.line))
         self.facts.fixed.add(name)
         if not reads(value):
-            self.facts.defined[name] = value
+            self.facts.define(name, value)
         return local(name, value.dtype)
 
     def access(self, place: ElementPlace, body: Sequence[Statement]) -> None:
