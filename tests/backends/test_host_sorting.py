@@ -19,6 +19,12 @@ DTYPES = (
 SIZES = (1, 2, 3, 5, 16, 17, 31, 64, 257)
 
 
+@pytest.fixture(autouse=True)
+def keys_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of any size are sorted by keys."""
+    monkeypatch.setattr(sorting, "_FEW", 1)
+
+
 def _drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Elements of all kinds: of the whole range of a dtype, few unlike ones, zeros of both signs, infinities and NaN."""
     if dtype[0] != "f":

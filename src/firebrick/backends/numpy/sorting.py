@@ -18,6 +18,8 @@ from firebrick.backends.numpy.threads import in_threads
 from firebrick.ops import sorting
 from firebrick.ops.declare import Array
 
+_FEW = 1 << 12
+"""Elements of an array below which NumPy's stable sort takes less time than making keys."""
 _BLOCK = 1 << 16
 """Elements of a block of lines: 512 KiB of keys."""
 _ALONE = 1 << 15
@@ -30,7 +32,7 @@ _GROUPS = 2
 
 def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:
     """Sorted values and the indices they came from."""
-    if not _has_keys(x):
+    if not _by_keys(x):
         found: tuple[Array, Array] = sorting.sort.reference(x, axis=axis, descending=descending)
         return found
     rows = _lines(x, axis)
@@ -47,7 +49,7 @@ def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:
 
 def sort_values(x: Array, *, axis: int, descending: bool) -> Array:
     """Sorted values: their keys need no indices, unless equal elements have unlike bits, as zeros of unlike signs have."""
-    if not _has_keys(x):
+    if not _by_keys(x):
         found: Array = sorting.sort_values.reference(x, axis=axis, descending=descending)
         return found
     rows = _lines(x, axis)
@@ -68,7 +70,7 @@ def sort_values(x: Array, *, axis: int, descending: bool) -> Array:
 def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     """The k first keys in order are chosen before they are sorted."""
     n = x.shape[axis]
-    if not _has_keys(x) or not 0 < k < n:
+    if not _by_keys(x) or not 0 < k < n:
         ordered, at = sort(x, axis=axis, descending=largest)
         return np.take(ordered, range(k), axis), np.take(at, range(k), axis)
     rows = _lines(x, axis)
@@ -88,9 +90,9 @@ def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     return _back(values, x, axis), _back(at, x, axis)
 
 
-def _has_keys(x: Array) -> bool:
-    """Whether elements have keys: integers and floating numbers of NumPy's own dtypes."""
-    return x.dtype.kind in "iuf" and x.dtype.itemsize <= 8 and x.size > 0 and x.shape != ()
+def _by_keys(x: Array) -> bool:
+    """Whether an array is sorted by keys: it is not small, and has integers or floating numbers of NumPy's own dtypes."""
+    return x.dtype.kind in "iuf" and x.dtype.itemsize <= 8 and x.size >= _FEW
 
 
 def _lines(x: Array, axis: int) -> Array:
