@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from after_steps import after_steps
 from click.testing import Result
 
 from firebrick.train import Learner, load_checkpoint
@@ -16,15 +18,14 @@ SHORT = ("train", "digits", "--model", "mlp", "--batch-size", 256)
 def test_a_run_in_float16_with_events_and_steps_goes_on_with_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     options = (*SHORT, "--epochs", 2, "--precision", "float16", "--events", "--record-every", 2)
     assert run(*options, "--out", "whole").exit_code == 0
-    count = Learner._count
+    fit = Learner.fit
 
-    def counted(self: Learner, *step: object) -> int:
-        if self.step == 3:
-            self.interrupts.stop()
-        return count(self, *step)
+    def stopped(self: Learner, *arguments: Any, **named: Any) -> Any:
+        after_steps(self, lambda: self.interrupts.stop() if self.step == 3 else None)
+        return fit(self, *arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Learner, "_count", counted)
+        patched.setattr(Learner, "fit", stopped)
         assert run(*options, "--out", "parts").exit_code == 130
     resumed = run("train", "digits", "--out", "parts", "--resume")
     assert resumed.exit_code == 0, resumed.output

@@ -13,12 +13,14 @@ from firebrick.train.writing import STEPS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="lives are forks")
 LIVES = Path(__file__).with_name("lives.py")
+SHARED = Path(__file__).parents[1] / "shared"
 
 
 def lives(*arguments: object) -> list[dict[str, Any]]:
     """What became of each run of ``lives.py``."""
     command = [sys.executable, str(LIVES), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(SHARED), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -143,7 +143,6 @@ def test_a_numpy_scalar_is_the_number_that_it_is(tmp_path: Path, scalar: Any) ->
         ({"model": {3: fb.ones(2)}}, "model[3]: Tensor"),
         ({"model": {"__metadata__": fb.ones(2)}}, "'__metadata__'"),
         ({"model": {"\ud800": fb.ones(2)}}, r"'\ud800'"),
-        ({"state": None}, "state=None"),
         ({"config": [1]}, "config=[1]"),
     ],
 )
