@@ -17,6 +17,7 @@ LIBRARIES = frozenset({
 }) | frozenset(sys.stdlib_module_names) - {"__main__", "test"}  # fmt: skip
 OPEN = frozenset({
     "firebrick", "types", "collections", "functools", "argparse", "_thread", "configparser", "dataclasses", "numpy", "queue",
+    "string",
 })  # fmt: skip  # libraries whose objects hold what a user put there
 
 

@@ -8,9 +8,11 @@ function, so it is one loop for each kind of variable and calls no other method 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
+from operator import is_
 from types import CellType, CodeType, FunctionType
 from typing import Any, ClassVar, Generic, Protocol
 from weakref import ref
@@ -25,6 +27,9 @@ from firebrick.graph.spaces import ABSENT, bits_of
 
 _OF_ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})  # called for any attribute
 _INERT: tuple[Any, ...] = (object, ABC, Generic, Protocol)  # bases that call no method of their objects
+_FORMATTING = frozenset({"format", "format_map", "vformat", "get_field"})
+_FIELD = re.compile(r"\{[^{}:!]*\.")  # a field of a text that names an attribute
+_INTERFACES = frozenset({"abc", "collections.abc", "typing"})  # libraries whose classes read no attributes of their objects
 
 
 class Record(ABC):
@@ -87,7 +92,8 @@ class Record(ABC):
         self.ties: dict[str, ref[Any] | None] = {}  # weak references, which a key has as the paths of their objects
         self.slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and their values
         self.cells: list[tuple[CellType, Any]] = []
-        self.lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
+        # containers, with their items or keys: held, since an identity alone may be that of a later object
+        self.lists: list[tuple[Any, tuple[Any, ...]]] = []
         self.bytes: list[bytearray | array[Any]] = []
         self.arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self.functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
@@ -145,6 +151,16 @@ class Record(ABC):
             return True
         return any(of_library(base.__module__) and base not in _INERT for base in kind.__mro__)
 
+    def reads_all(self, kind: type) -> bool:
+        """Whether code of a library that is among the bases of a class may read attributes that no code of the user's names."""
+        return any(
+            of_library(base.__module__) and base is not object and base.__module__ not in _INTERFACES for base in kind.__mro__
+        )
+
+    def formats_attributes(self) -> bool:
+        """Whether the code formats texts, and may have one such as ``"{0.k}"``, which reads an attribute."""
+        return not self.every_name and not self.names.isdisjoint(_FORMATTING) and any(map(_FIELD.search, self.strings))
+
     def follows(self, kind: type, name: str) -> bool:
         """Whether code may call what a class that is not wholly followed has under a name."""
         return name in self.names or name in _OF_ATTRIBUTES or (name == "__call__" and kind in self.invoked)
@@ -198,8 +214,8 @@ class Record(ABC):
             except ValueError:
                 if v is not ABSENT:
                     return False
-        for held, ids in self.lists:
-            if len(held) != len(ids) or tuple(map(id, held)) != ids:
+        for held, items in self.lists:
+            if len(held) != len(items) or not all(map(is_, held, items)):
                 return False
         for fn, code, defaults, keyed in self.functions:
             if fn.__code__ is not code or fn.__defaults__ is not defaults or fn.__kwdefaults__ is not keyed:

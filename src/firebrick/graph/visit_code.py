@@ -56,7 +56,7 @@ def function(w: Record, path: str, v: FunctionType) -> None:
     w.functions.append((v, v.__code__, v.__defaults__, v.__kwdefaults__))
     keyed = v.__kwdefaults__ or {}
     if keyed:
-        w.lists.append((keyed, tuple(map(id, keyed))))
+        w.lists.append((keyed, tuple(keyed)))
     w.slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", ABSENT)))
     whole = uses_of(v.__code__).variables
     for name, content in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
@@ -108,7 +108,7 @@ def partial_call(w: Record, path: str, v: partial[Any]) -> None:
     """A ``functools.partial``: its function and the arguments that it holds."""
     w.add(path, "partial", len(v.args), tuple(v.keywords))
     w.values += [(reader(v, name), getattr(v, name)) for name in ("func", "args", "keywords")]
-    w.lists.append((v.keywords, tuple(map(id, v.keywords))))
+    w.lists.append((v.keywords, tuple(v.keywords)))
     w.visit(f"{path}.func", v.func)
     for i, item in enumerate(v.args):
         w.visit(f"{path}.args[{i}]", item)
@@ -330,7 +330,7 @@ def members(w: Record, path: str, kind: type, constructors: bool = True, every: 
         space: Any = vars(base)
         if not any(known is base for known in w.classes):
             w.classes.append(base)
-            w.lists.append((space, tuple(map(id, space))))
+            w.lists.append((space, tuple(space)))
         for name, member in list(space.items()):
             if name in _CONSTRUCTORS and not constructors:
                 continue
@@ -351,10 +351,12 @@ def members(w: Record, path: str, kind: type, constructors: bool = True, every: 
 
 
 def _parts(member: Any) -> tuple[Any, ...]:
-    """The functions of a property; what a static or class method calls; or else the member itself."""
+    """The functions of a property; what a static or class method calls; else the member itself, also of a user's kind."""
+    own = () if of_library(type(member).__module__) else (member,)
     if isinstance(member, property):
-        return member.fget, member.fset, member.fdel
-    return (getattr(member, "__func__", member),)
+        return member.fget, member.fset, member.fdel, *own
+    inner = getattr(member, "__func__", member)
+    return (inner,) if inner is member else (inner, *own)
 
 
 def _function_of(member: Any) -> FunctionType | None:

@@ -74,7 +74,7 @@ def plain(w: Record, path: str, v: Any) -> None:
         w.strings.add(v)
     w.add(path, plain_key(v))
     if kind not in _BARE:
-        _attributes(w, path, v)
+        attributes(w, path, v)
 
 
 def scalar(w: Record, path: str, v: np.generic) -> None:
@@ -82,18 +82,20 @@ def scalar(w: Record, path: str, v: np.generic) -> None:
     w.add(path, type(v), v.tobytes())
 
 
-def _attributes(w: Record, path: str, v: Any) -> None:
-    """What a plain value or a container has besides its value or items: a default factory; members and attributes of a
-    user's class."""
+def attributes(w: Record, path: str, v: Any) -> None:
+    """What a value of a library's type has besides what every one of this type has: a default factory; members and attributes
+    of a user's class."""
     kind = type(v)
     if kind is defaultdict:
         w.value(f"{path}.default_factory", reader(v, "default_factory"))
     if of_library(kind.__module__) or (isinstance(v, PLAIN) and w.again(path, v)):
         return
     members(w, path, kind, constructors=False)
-    space = space_of(v)
-    if space:
+    space = None if isinstance(v, ModuleType) else space_of(v)  # that of a module is read by name
+    if space is not None:  # also an empty one, which may get its first attribute
         w.visit(f"{path}.__dict__", space)
+    for name in [n for base in kind.__mro__ for n in slots_of(base) if not n.startswith("__")]:
+        _slot(w, path, v, name)
 
 
 # containers
@@ -109,12 +111,12 @@ def sequence(w: Record, path: str, v: Any) -> None:
     if (type(v) is tuple and _only_plain(v)) or not w.again(path, v):
         w.add(path, type(v), len(v))
         if not isinstance(v, tuple):
-            w.lists.append((v, tuple(map(id, v))))
+            w.lists.append((v, tuple(v)))
         exact = w.exact
         for i, item in enumerate(v):
             (exact.get(type(item)) or _visit)(w, f"{path}[{i}]", item)
         if type(v) not in _BARE:
-            _attributes(w, path, v)
+            attributes(w, path, v)
 
 
 def _only_plain(v: tuple[Any, ...]) -> bool:
@@ -129,7 +131,7 @@ def mapping(w: Record, path: str, v: Any) -> None:
     """A dict or a read-only view of one."""
     if not w.again(path, v):
         w.add(path, type(v), len(v))
-        w.lists.append((v, tuple(map(id, v))))
+        w.lists.append((v, tuple(v)))
         exact = w.exact
         for i, (k, item) in enumerate(v.items()):
             w.slots.append((v, k, item))
@@ -138,7 +140,7 @@ def mapping(w: Record, path: str, v: Any) -> None:
                 k = i
             (exact.get(type(item)) or _visit)(w, f"{path}[{k!r}]", item)
         if type(v) not in _BARE:
-            _attributes(w, path, v)
+            attributes(w, path, v)
 
 
 def dict_view(w: Record, path: str, v: Any) -> None:
@@ -150,10 +152,10 @@ def unordered(w: Record, path: str, v: Any) -> None:
     """A set, in an order that equal sets share."""
     if not w.again(path, v):
         w.add(path, type(v), len(v))
-        w.lists.append((v, tuple(map(id, v))))
+        w.lists.append((v, tuple(v)))
         for i, item in enumerate(sorted(v, key=place_of)):
             w.visit(f"item {i} of {path}", item)
-        _attributes(w, path, v)
+        attributes(w, path, v)
 
 
 def weak_collection(w: Record, path: str, v: Any) -> None:
@@ -173,17 +175,17 @@ def environment(w: Record, path: str, v: Any) -> None:
 def array(w: Record, path: str, v: np.ndarray[Any, Any]) -> None:
     """A NumPy array: its bits, or its items if these are objects."""
     _bits(w, path, v)
-    _attributes(w, path, v)
+    attributes(w, path, v)
 
 
 def _bits(w: Record, path: str, v: np.ndarray[Any, Any]) -> None:
     if w.again(path, v):
         return
     if v.dtype == object:
-        flat = v.reshape(-1)
         w.add(path, "array", v.shape)
-        w.lists.append((flat, tuple(map(id, flat))))
-        for i, item in enumerate(flat):
+        read = partial(_items, v)
+        w.contents.append((read, read()))
+        for i, item in enumerate(v.flat):
             w.visit(f"{path}.flat[{i}]", item)
     else:
         content = bits_of(v)
@@ -193,6 +195,11 @@ def _bits(w: Record, path: str, v: np.ndarray[Any, Any]) -> None:
             w.visit(f"{path}.tolist()", v.tolist())
         if v.nbytes > _BUILT_IN:
             w.big.append((path, v))
+
+
+def _items(v: np.ndarray[Any, Any]) -> tuple[Same, ...]:
+    """The objects in an array, each equal to itself only. A reshaped array may be a copy, which shows no later change."""
+    return tuple(map(Same, v.flat))
 
 
 # values behind others
@@ -224,6 +231,7 @@ def recognised(w: Record, path: str, v: Any) -> None:
     """A value that is of no type of the table: the first of ``RECOGNISED`` that knows it, or an object as any other."""
     for walked in RECOGNISED:
         if walked(w, path, v):
+            attributes(w, path, v)
             return
     _object(w, path, v)
 
@@ -318,6 +326,7 @@ def _object(w: Record, path: str, v: Any) -> None:
     if isinstance(v, Decimal):
         w.decimal()
         w.add(path, "decimal", str(v))
+        attributes(w, path, v)
         return
     if "cython_function" in kind.__name__:
         called(w, v)
@@ -348,20 +357,25 @@ def _object(w: Record, path: str, v: Any) -> None:
     if not library:
         members(w, path, kind, constructors=False, every=False)
     whole = library or w.follows_all(kind)
-    chosen = versioned or library or (is_dataclass(v) and whole) or w.every_name or torch
+    chosen = versioned or library or (is_dataclass(v) and whole) or w.every_name or torch or w.reads_all(kind)
     if not chosen:
         w.choose_by_name()
     if space is not None:
         _own_attributes(w, path, v, space, versioned, chosen, whole)
     for name in slots:
         if chosen or name in w.names:
-            item = getattr(v, name, ABSENT)
-            w.values.append((reader(v, name), item))
-            w.fields.append((v, name, item))
-            if item is not ABSENT:
-                if not whole:
-                    w.spare(name, item)
-                w.visit(f"{path}.{name}", item)
+            _slot(w, path, v, name, whole)
+
+
+def _slot(w: Record, path: str, v: Any, name: str, whole: bool = True) -> None:
+    """What an object has in one of its class's ``__slots__``."""
+    item = getattr(v, name, ABSENT)
+    w.values.append((reader(v, name), item))
+    w.fields.append((v, name, item))
+    if item is not ABSENT:
+        if not whole:
+            w.spare(name, item)
+        w.visit(f"{path}.{name}", item)
 
 
 def _holds(w: Record, v: Any, depth: int = 3) -> None:
@@ -386,7 +400,7 @@ def _own_attributes(
     unwatched, ties = getattr(kind, "unwatched", ()), getattr(kind, "ties", ())
     w.objects.append(v)
     if not versioned:
-        w.lists.append((space, tuple(map(id, space))))
+        w.lists.append((space, tuple(space)))
         w.values.append((reader(v, "__class__"), v.__class__))
     seen = {**defaults_of(kind), **space} if versioned else space
     exact = w.exact

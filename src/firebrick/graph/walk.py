@@ -71,6 +71,8 @@ TABLE: tuple[tuple[tuple[type, ...], Callable[[Record, str, Any], None]], ...] =
 )
 """Types and how their values are walked through: the first row that a value is an instance of."""
 
+# of the kinds of a user, the walks through these do not look at members and attributes themselves
+_HELD_BY_CODE: frozenset[tuple[type, ...]] = frozenset({(partial,), (ModuleType,), (ref,), (property,)})
 # most values are of a type of the table itself, and need no search
 _EXACT = {kind: walked for kinds, walked in reversed(TABLE) for kind in kinds if kind is not object}
 
@@ -106,6 +108,7 @@ class Walk(Record):
             for path, root in shown:
                 self.visit(path, root)
             self.whole, self.late, self.spared = whole, late, ABSENT
+            self.every_name = self.every_name or self.formats_attributes()
             if self.by_name is None or self.by_name == self.known():
                 break
         for path, belongs in self.ties.items():
@@ -123,12 +126,15 @@ class Walk(Record):
 
     def visit(self, path: str, v: Any) -> None:
         walked: Callable[[Record, str, Any], None] | None = _EXACT.get(type(v))
-        if walked is None:
-            for kinds, walked in TABLE:  # noqa: B007 - the last row is every object's
-                if isinstance(v, kinds):
-                    break
-        assert walked is not None
-        walked(self, path, v)
+        if walked is not None:
+            walked(self, path, v)
+            return
+        for kinds, walked in TABLE:
+            if isinstance(v, kinds):
+                walked(self, path, v)
+                if kinds in _HELD_BY_CODE:
+                    values.attributes(self, path, v)
+                return
 
     def let_go(self, gone: Callable[[Any], None]) -> None:
         """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
