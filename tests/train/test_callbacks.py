@@ -22,6 +22,7 @@ from firebrick.train import (
     EarlyStopping,
     Learner,
     Metric,
+    NothingTrainedWarning,
     ResumeWarning,
     TrainingError,
     TrainingInterrupted,
@@ -201,6 +202,23 @@ def test_early_stopping_stops_gives_back_the_best_values_and_resumes(tmp_path: P
     assert (rule.best, rule.waited) == (losses[best], 1)
     assert len(resumed.fit(*loaders(), epochs=60, draw=False)) == len(rows)
     assert bits(resumed) == bits(whole)
+
+
+def test_a_run_that_early_stopping_ended_stays_ended_and_gives_the_best_values_when_it_is_resumed(tmp_path: Path) -> None:
+    def stopping(patience: int = 2) -> EarlyStopping:
+        return EarlyStopping("valid_loss", patience=patience, min_delta=0.02)
+
+    whole = learner(callbacks=[stopping()], out=tmp_path / "run")
+    rows = [r.epoch for r in whole.fit(*loaders(), epochs=60, draw=False)]
+    for made in (learner(callbacks=[stopping()], out=tmp_path / "run"), whole):
+        if made is not whole:
+            made.resume()
+        with pytest.warns(NothingTrainedWarning, match=r"trains nothing(?s:.*)valid_loss has not improved for 2 epochs"):
+            assert [r.epoch for r in made.fit(*loaders(), epochs=60, draw=False)] == rows
+        assert bits(made) == bits(whole)
+    patient = learner(callbacks=[stopping(3)], out=tmp_path / "run")
+    patient.resume()
+    assert len(patient.fit(*loaders(), epochs=60, draw=False)) > len(rows)
 
 
 def test_a_checkpoint_without_a_callback_or_of_another_one_says_so(tmp_path: Path) -> None:

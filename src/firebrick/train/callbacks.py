@@ -37,7 +37,8 @@ class Callback:
     each of its steps, ``on_validation_end`` if there are validation data, ``on_epoch_end``, and ``on_checkpoint`` when the
     learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``, or ``on_exception``.
 
-    All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch, or
+    All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch (in
+    ``on_fit_begin``, before the first), or
     ``learner.interrupts.stop()``, which ends it after the running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and
     ``on_epoch_end`` may change the model's values, frozen parameters, and the optimizer's learning rate and settings; the
     others may not, since a step may be running on another thread's device or a checkpoint may be being written.
@@ -155,7 +156,8 @@ class EarlyStopping(Callback):
     Attributes:
         best: The best number; None before the first epoch.
         best_epoch: The epoch that it is of, from 1.
-        waited: Epochs since then.
+        waited: Epochs since then. While they are ``patience`` or more, ``fit`` trains nothing, after ``learner.resume()`` too;
+            a larger ``patience`` goes on.
 
     Raises:
         ConfigError: A setting has no meaning.
@@ -202,6 +204,10 @@ class EarlyStopping(Callback):
         self._values: dict[str, Tensor] = {}
         self._averages: dict[str, Any] = {}  # a state of ``EMA``
 
+    def on_fit_begin(self, learner: Learner) -> None:
+        """Keep a run ended that was stopped before it was resumed."""
+        self._stop(learner)
+
     def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
         """Compare the epoch with the best one."""
         value = row.value(self.monitor)
@@ -221,6 +227,9 @@ class EarlyStopping(Callback):
                 )
         else:
             self.waited += 1
+        self._stop(learner)
+
+    def _stop(self, learner: Learner) -> None:
         if self.waited >= self.patience:
             learner.stop(f"{self.monitor} has not improved for {self.waited} epochs")
 
