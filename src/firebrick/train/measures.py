@@ -36,6 +36,12 @@ def _tensors(output: Any, target: Any) -> bool:
     return isinstance(output, Tensor) and isinstance(target, Tensor)
 
 
+def ignored_by(loss: Any) -> int | None:
+    """The label that a loss leaves out, such as ``nn.CrossEntropyLoss(ignore_index=-1)``; None if it leaves out none."""
+    label = getattr(loss, "ignore_index", None)
+    return label if isinstance(label, int) and not isinstance(label, bool) else None
+
+
 OWN = ("loss", "accuracy", "mse", "mae")
 """What is counted without being asked for."""
 
@@ -70,11 +76,12 @@ class Measures:
     Args:
         metrics: Further ones by name, each called as ``update(output, target)``. They are copied and stay as they are.
         named: Whether steps give numbers of other names too, whose means are further metrics.
+        ignored: Label of samples that the accuracy leaves out; None for none.
     """
 
-    def __init__(self, metrics: Metrics | None = None, named: bool = False) -> None:
+    def __init__(self, metrics: Metrics | None = None, named: bool = False, ignored: int | None = None) -> None:
         self.loss = Loss()
-        self.accuracy = Accuracy()
+        self.accuracy = Accuracy(ignored)
         self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
         self.further = {n: copy(m) for n, m in (metrics or {}).items()}
         self._named = named

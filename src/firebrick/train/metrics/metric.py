@@ -307,7 +307,8 @@ def check_outside(where: str, count: Any) -> None:
         raise OutOfRangeError(
             f"{where}: labels are class numbers, from 0 to below the number of classes",
             f"{int(count)} that are not",
-            "leave samples without a class out; check the number of classes that the model has",
+            "check the number of classes that the model has; leave samples without a class out: in a Learner, by a loss "
+            "such as nn.CrossEntropyLoss(ignore_index=-1)",
         )
 
 
