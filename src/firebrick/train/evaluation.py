@@ -23,7 +23,7 @@ from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
 from firebrick.train.leaves import LeafGraphs
 from firebrick.train.loss_state import modules_of, unchanged
-from firebrick.train.measures import Measures, Metrics, ignored_by, named_metrics
+from firebrick.train.measures import Measures, Metrics, ignored_by, named_metrics, uncounted
 from firebrick.train.metrics import ConfusionMatrix, Metric
 from firebrick.train.metrics.metric import check_outside
 from firebrick.train.steps import Evaluated, EvaluationStep
@@ -101,7 +101,7 @@ def evaluate(
         target: Key or field of the target, as of ``Learner``.
 
     Raises:
-        TrainingError: A parameter of the model is on another device than the loader.
+        TrainingError: A parameter of the model is on another device than the loader; or a metric keeps nothing of the batches.
 
     Example:
         >>> import numpy as np, firebrick as fb
@@ -115,7 +115,11 @@ def evaluate(
     loader = check_loader(loader)
     step = EvaluationStep(model, loss, named_metrics(metrics), target)
     compiled = Compiled("evaluation", step, LeafGraphs(step) if jit else None)
-    return evaluated(compiled, model, loss, loader, step.metrics, target=target)
+    found = evaluated(compiled, model, loss, loader, step.metrics, target=target)
+    for name in step.metrics:
+        if name not in found.metrics:
+            raise uncounted(name)
+    return found
 
 
 def evaluated(

@@ -36,6 +36,15 @@ def _tensors(output: Any, target: Any) -> bool:
     return isinstance(output, Tensor) and isinstance(target, Tensor)
 
 
+def uncounted(name: str) -> TrainingError:
+    """The error of a metric that counts no batch."""
+    return TrainingError(
+        f"the metric {name} counts batches: update passes tensors of each to keep, and add adds their values to totals",
+        "an update that keeps nothing",
+        "call self.keep(samples, tensor, …) in update: what update changes otherwise is lost in compiled steps",
+    )
+
+
 def ignored_by(loss: Any) -> int | None:
     """The label that a loss leaves out, such as ``nn.CrossEntropyLoss(ignore_index=-1)``; None if it leaves out none."""
     label = getattr(loss, "ignore_index", None)
@@ -106,11 +115,13 @@ class Measures:
         """Call the further metrics with a batch, and see that they can count it.
 
         Raises:
-            TrainingError: One raises another error than the project's own.
+            TrainingError: One keeps nothing of it, or raises another error than the project's own.
         """
         for name, metric in self.further.items():
             try:
                 metric.update(output, target)
+                if not metric.held():
+                    raise uncounted(name)
                 settle(metric)
             except FirebrickError:
                 raise
