@@ -6,6 +6,7 @@ run has the bits of one that was never stopped.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -268,13 +269,15 @@ def checked(callbacks: Any) -> tuple[Callback, ...]:
     """The callbacks of a learner.
 
     Raises:
-        TrainingError: One is no ``Callback``, or stands twice.
+        TrainingError: One is no ``Callback``, has a method that is never called, or stands twice.
     """
     found = tuple(callbacks) if isinstance(callbacks, Sequence) and not isinstance(callbacks, str) else (callbacks,)
     wrong = [c for c in found if not isinstance(c, Callback)]
     if wrong:
         shown = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else f"{wrong[0]!r:.80}"
         raise TrainingError("callbacks is a list of train.Callback objects", shown, "derive its class from train.Callback")
+    for callback in found:
+        _check_names(type(callback))
     if len({id(c) for c in found}) < len(found):
         raise TrainingError("each callback stands once in callbacks", "one that stands twice", "make two objects")
     return found
@@ -293,6 +296,37 @@ def notify_of(learner: Learner, error: BaseException) -> None:
             callback.on_exception(learner, error)
         except Exception as e:  # noqa: BLE001 - the error that ended ``fit`` is the one to raise
             error.add_note(f"besides, the callback {name} raised {type(e).__name__}: {e}")
+
+
+_ELSEWHERE = {
+    "on_train_begin": "on_fit_begin",
+    "on_train_start": "on_fit_begin",
+    "on_fit_start": "on_fit_begin",
+    "on_train_end": "on_fit_end",
+    "on_epoch_start": "on_epoch_begin",
+    "on_train_epoch_start": "on_epoch_begin",
+    "on_train_epoch_end": "on_epoch_end",
+    "on_batch_end": "on_step_end",
+    "on_train_batch_end": "on_step_end",
+    "on_validation_epoch_end": "on_validation_end",
+    "on_save_checkpoint": "state",
+    "on_load_checkpoint": "load_state",
+}
+"""What other libraries call the methods of a callback."""
+
+
+def _check_names(kind: type[Callback]) -> None:
+    """Raise TrainingError if a class has a method that is misspelt, or called as in another library."""
+    own = [n for n in dir(Callback) if n.startswith("on_")]
+    for name in dir(kind):
+        if name.startswith("on_") and name not in own:
+            meant = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, own, 1, 0.9)), None)
+            if meant is not None:
+                raise TrainingError(
+                    f"the methods of a callback are {', '.join(own)}, state and load_state",
+                    f"{kind.__name__}.{name}, which would never be called",
+                    f"call it {meant}",
+                )
 
 
 def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:

@@ -158,7 +158,7 @@ class Learner:
         step: Callable[[Minimizer, Any], Any] | None = None,
         target: str | None = None,
     ) -> None:
-        device = check_learner(model, config, clip_norm=clip_norm, jit=jit, target=target, seconds=checkpoint_seconds)
+        device = check_learner(model, loss, config, clip_norm=clip_norm, jit=jit, target=target, seconds=checkpoint_seconds)
         self.model, self.optimizer, self.loss = model, optimizer, loss
         if isinstance(optimizer, Mapping):
             self.optimizer = several(model, optimizer, step)

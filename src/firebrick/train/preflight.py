@@ -44,7 +44,7 @@ _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
 def check_learner(
-    model: Module, config: Any, *, clip_norm: Any, jit: Any, target: Any, seconds: Any
+    model: Module, loss: Any, config: Any, *, clip_norm: Any, jit: Any, target: Any, seconds: Any
 ) -> Device:  # fmt: skip
     """The device of a learner's model, when its settings were checked.
 
@@ -58,6 +58,10 @@ def check_learner(
             "a Learner trains an nn.Module",
             f"model: {type(model).__module__.partition('.')[0]}'s {type(model).__name__}",
             "derive the model's class from nn.Module; the order of arguments is Learner(model, optimizer, loss)",
+        )
+    if not callable(loss):
+        raise TrainingError(
+            "the loss is a function of output and target, or a module", f"loss={loss!r:.80}", "pass e.g. nn.CrossEntropyLoss()"
         )
     parameters = model.parameters()
     if not parameters:
