@@ -231,6 +231,19 @@ def test_a_method_that_would_never_be_called_is_refused_with_its_name_here(name:
     assert learner(callbacks=[type("Own", (Callback,), {"on_new_record": lambda self: None})()])
 
 
+def test_fit_within_fit_is_refused_and_another_fit_goes_on() -> None:
+    class Again(Callback):
+        def on_epoch_end(self, learner: Learner, row: Any) -> None:
+            learner.fit(*loaders(), epochs=5)
+
+    made, whole = learner(callbacks=[again := Again()]), learner()
+    with pytest.raises(TrainingError, match="a call within fit"):
+        made.fit(*loaders(), epochs=2)
+    again.on_epoch_end = lambda learner, row: None  # type: ignore[method-assign]
+    assert len(made.fit(*loaders(), epochs=3)) == len(whole.fit(*loaders(), epochs=3)) == 3
+    assert bits(made) == bits(whole)
+
+
 class Misses(Metric):
     """Counts samples whose largest score is above 10⁹: none."""
 
