@@ -208,3 +208,26 @@ def test_a_mixin_after_module_is_still_initialized() -> None:
     class Own(nn.Module, Named): ...
 
     assert Own().name == "n"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: fb.gelu(fb.ones(2), "tanh"), r"gelu takes 1 argument by position \(x\)(?s:.*)by name: approximate='tanh'\."),
+        (lambda: fb.nn.Dropout(0.5, True), r"Dropout takes 1 argument by position \(p\)(?s:.*)by name: seed=…, generator=…\."),
+        (
+            lambda: fb.train.Learner(fb.nn.Linear(1, 1), None, fb.mse_loss, None),
+            r"Learner takes 3 arguments by position \(model, optimizer, loss\)(?s:.*)by name: strategy=…, out=…",
+        ),
+    ],
+)
+def test_arguments_by_position_that_have_names_only_are_answered_by_the_names(call: Any, text: str) -> None:
+    with pytest.raises(fb.ArgumentError, match=text):
+        call()
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "elu", "celu", "softplus", "softshrink", "hardshrink"])
+def test_the_setting_of_an_activation_may_come_by_position(name: str) -> None:
+    x, fn = fb.asarray([-2.0, -0.1, 0.5]), getattr(fb, name)
+    (setting,) = [n for n in inspect.signature(fn).parameters if n not in ("x", "_other")]
+    assert fn(x, 0.3).tolist() == fn(x, **{setting: 0.3}).tolist() != fn(x).tolist()

@@ -105,3 +105,41 @@ def test_scalars_default_to_the_learning_rate() -> None:
     _, gradients = fb.value_and_grad(lambda m: fb.sum(m.weight * 3.0))(layer)
     Plain(layer, lr=0.25).update(layer, gradients)
     assert layer.weight.item() == pytest.approx(before - 0.75)
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        (lambda p, m: p, r"float32\[1,1\]\."),
+        (lambda p, m: (fb.sum(p), [m]), r"\(float32\[\], \[float32\[1,1\]\]\)"),
+        (lambda p, m: (p, []), r"\(float32\[1,1\], \[\]\)"),
+        (lambda p, m: (p, [fb.astype(m, fb.float64)]), r"\(float32\[1,1\], \[float64\[1,1\]\]\)"),
+        (lambda p, m: None, "NoneType None"),
+    ],
+)
+@pytest.mark.parametrize("jit", [False, True])
+def test_what_is_no_new_value_of_the_parameter_and_its_moments_is_refused(returned: Any, shown: str, jit: bool) -> None:
+    class Wrong(HeavyBall):
+        def new_values(self, p: Any, g: Any, moments: list[Any], scalars: Any, settings: Any) -> Any:
+            return returned(p, moments[0])
+
+    layer = nn.Linear(1, 1, bias=False)
+    before, wrong = layer.weight.item(), Wrong(layer)
+    gradient = fb.grad(lambda m: fb.sum(m.weight))
+
+    def update() -> None:
+        wrong.update(layer, gradient(layer))
+
+    with pytest.raises(fb.ConfigError, match=rf"Wrong\.new_values returns a pair(?s:.*){shown}"):
+        (fb.jit(update) if jit else update)()
+    assert (layer.weight.shape, layer.weight.item(), wrong.step) == ((1, 1), before, 0)
+
+
+@pytest.mark.parametrize("wrong", [None, {"momentum": 0.9}, Settings])
+def test_settings_that_are_no_dataclass_are_refused(wrong: Any) -> None:
+    class Bare(HeavyBall):
+        def __init__(self, model: Any) -> None:
+            optim.Optimizer.__init__(self, model, 0.1, wrong, ())
+
+    with pytest.raises(fb.ConfigError, match="Bare: the settings of an optimizer are a frozen dataclass"):
+        Bare(model())

@@ -22,6 +22,7 @@ from firebrick.train import (
     EarlyStopping,
     Learner,
     Metric,
+    NothingTrainedWarning,
     ResumeWarning,
     TrainingError,
     TrainingInterrupted,
@@ -201,6 +202,83 @@ def test_early_stopping_stops_gives_back_the_best_values_and_resumes(tmp_path: P
     assert (rule.best, rule.waited) == (losses[best], 1)
     assert len(resumed.fit(*loaders(), epochs=60, draw=False)) == len(rows)
     assert bits(resumed) == bits(whole)
+
+
+def test_a_run_that_early_stopping_ended_stays_ended_and_gives_the_best_values_when_it_is_resumed(tmp_path: Path) -> None:
+    def stopping(patience: int = 2) -> EarlyStopping:
+        return EarlyStopping("valid_loss", patience=patience, min_delta=0.02)
+
+    whole = learner(callbacks=[stopping()], out=tmp_path / "run")
+    rows = [r.epoch for r in whole.fit(*loaders(), epochs=60, draw=False)]
+    for made in (learner(callbacks=[stopping()], out=tmp_path / "run"), whole):
+        if made is not whole:
+            made.resume()
+        with pytest.warns(NothingTrainedWarning, match=r"trains nothing(?s:.*)valid_loss has not improved for 2 epochs"):
+            assert [r.epoch for r in made.fit(*loaders(), epochs=60, draw=False)] == rows
+        assert bits(made) == bits(whole)
+    patient = learner(callbacks=[stopping(3)], out=tmp_path / "run")
+    patient.resume()
+    assert len(patient.fit(*loaders(), epochs=60, draw=False)) > len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("on_epoch_ends", "on_epoch_end"), ("on_batch_end", "on_step_end"), ("on_train_begin", "on_fit_begin")]
+)
+def test_a_method_that_would_never_be_called_is_refused_with_its_name_here(name: str, meant: str) -> None:
+    wrong = type("Wrong", (Callback,), {name: lambda self, learner: None})
+    with pytest.raises(TrainingError, match=rf"Wrong\.{name}, which would never be called(?s:.*)call it {meant}\."):
+        learner(callbacks=[wrong()])
+    assert learner(callbacks=[type("Own", (Callback,), {"on_new_record": lambda self: None})()])
+
+
+def test_fit_within_fit_is_refused_and_another_fit_goes_on() -> None:
+    class Again(Callback):
+        def on_epoch_end(self, learner: Learner, row: Any) -> None:
+            learner.fit(*loaders(), epochs=5)
+
+    made, whole = learner(callbacks=[again := Again()]), learner()
+    with pytest.raises(TrainingError, match="a call within fit"):
+        made.fit(*loaders(), epochs=2)
+    again.on_epoch_end = lambda learner, row: None  # type: ignore[method-assign]
+    assert len(made.fit(*loaders(), epochs=3)) == len(whole.fit(*loaders(), epochs=3)) == 3
+    assert bits(made) == bits(whole)
+
+
+class Misses(Metric):
+    """Counts samples whose largest score is above 10⁹: none."""
+
+    def initial(self) -> dict[str, Any]:
+        return {"misses": 0}
+
+    def update(self, output: fb.Tensor, target: fb.Tensor) -> None:
+        self.keep(target.shape[0], fb.count_nonzero(fb.max(output, axis=1) > 1e9))
+
+    def add(self, values: Any, samples: int) -> None:
+        self.totals["misses"] += int(values[0])
+
+    def compute(self) -> float:
+        return float(self.totals["misses"])
+
+
+class Forgetful(Misses):
+    """Changes its totals in ``update``."""
+
+    def update(self, output: fb.Tensor, target: fb.Tensor) -> None:
+        self.totals["misses"] += 1
+
+
+def test_a_metric_whose_totals_stay_as_they_were_is_in_rows_and_evaluations() -> None:
+    made = learner(metrics=[Misses()])
+    assert made.fit(*loaders(), epochs=1)[0].metrics == {"train_misses": 0.0, "valid_misses": 0.0}
+    assert evaluate(made.model, loaders()[1], metrics=[Misses()]).metrics == {"misses": 0.0}
+
+
+def test_a_metric_that_keeps_nothing_of_a_batch_is_refused() -> None:
+    made = learner(metrics=[Forgetful()])
+    with pytest.raises(TrainingError, match=r"the metric forgetful counts batches(?s:.*)self\.keep"):
+        made.fit(*loaders(), epochs=1)
+    with pytest.raises(TrainingError, match=r"the metric forgetful counts batches(?s:.*)self\.keep"):
+        evaluate(made.model, loaders()[1], metrics=[Forgetful()])
 
 
 def test_a_checkpoint_without_a_callback_or_of_another_one_says_so(tmp_path: Path) -> None:

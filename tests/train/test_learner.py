@@ -13,7 +13,15 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.cli.runs import free_name
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import Learner, NonFiniteLossError, NothingTrainedWarning, SingleDevice, TrainingError, load_checkpoint
+from firebrick.train import (
+    Learner,
+    NonFiniteLossError,
+    NothingTrainedWarning,
+    SingleDevice,
+    TrainingError,
+    evaluate,
+    load_checkpoint,
+)
 from firebrick.train.claim import claimed, is_claimed
 from firebrick.train.readings import Readings
 
@@ -64,6 +72,15 @@ def test_batches_of_anything_but_a_loader_are_refused(make: Make, loaders: Loade
     ):
         with pytest.raises(TrainingError, match=r"a DataLoader\nReceived: list\."):
             use()
+
+
+def test_a_model_that_is_no_module_and_arguments_in_another_order_are_refused(loaders: Loaders) -> None:
+    model = fb.nn.Linear(2, 2)
+    for wrong in (lambda x: x, fb.optim.SGD(model, lr=0.1)):
+        with pytest.raises(TrainingError, match=r"trains an nn\.Module(?s:.*)Learner\(model, optimizer, loss\)"):
+            Learner(wrong, model)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match="batches come from a DataLoader"):
+        evaluate(model, fb.cross_entropy, loaders[0])  # type: ignore[arg-type]
 
 
 def test_the_loss_of_an_epoch_weighs_its_small_last_batch_by_its_samples(make: Make, net: Any) -> None:

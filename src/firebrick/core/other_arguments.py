@@ -8,7 +8,7 @@ looks at the keywords once the call has failed. A right call does not pay for ei
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -260,11 +260,38 @@ def answers_arguments(fn: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
+def _too_many(fn: Callable[..., Any], args: tuple[Any, ...], places: Sequence[str], by_name: Sequence[str]) -> ArgumentError:
+    """The error for arguments by position that a function takes by name only.
+
+    Args:
+        fn: The function.
+        args: What was passed by position.
+        places: Names of the arguments that it takes by position.
+        by_name: Names of those that it takes by name only and that were not given.
+    """
+    method = next(iter(inspect.signature(fn).parameters)) == "self"
+    name = type(args[0]).__name__ if fn.__name__ == "__init__" else fn.__qualname__.rpartition("<locals>.")[2]
+    given = args[method:]
+    more = given[len(places) :]
+    names = f"{by_name[0]}={_shown(more[0])}" if len(by_name) == len(more) == 1 else ", ".join(f"{n}=…" for n in by_name[:6])
+    return ArgumentError(
+        f"{name} takes {len(places)} {'argument' if len(places) == 1 else 'arguments'} by position ({', '.join(places)})",
+        f"{len(given)}, the last ones {', '.join(map(_shown, more))}",
+        f"pass the others by name: {names}",
+        op=name,
+    )
+
+
 def refuse_unknown(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Raise ``unknown_argument`` if a call that has failed had a keyword argument which the function has not."""
+    """Raise ``unknown_argument`` if a call that has failed had a keyword argument which the function has not, and
+    ``_too_many`` if it had more arguments by position than the function takes."""
+    parameters = inspect.signature(fn).parameters
+    places = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_name = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY and n not in named]
+    if len(args) > len(places) and by_name and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+        raise _too_many(fn, args, [n for n in places if n != "self"], by_name) from None
     if not named:
         return
-    parameters = inspect.signature(fn).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
     accepted = {n for n, p in parameters.items() if p.kind is not p.POSITIONAL_ONLY}

@@ -120,6 +120,8 @@ FUNCTIONS: Names = {
     "size": "x.size",
     "shape": "x.shape",
     "ndim": "x.ndim",
+    "dropout": "fb.nn.Dropout(p)(x)",
+    "multinomial": "fb.argmax(fb.log(p) - fb.log(-fb.log(fb.random.uniform(p.shape))), axis=-1)",
     "polyfit": "fb.linalg.lstsq(matrix, y)",
     # JAX
     "numpy": "the functions of fb itself: fb.sum(x)",
@@ -130,6 +132,11 @@ FUNCTIONS: Names = {
     "stop_gradient": "x.detach()",
     "pmap": "fb.train.DataParallel(devices)",
     "remat": "fb.checkpoint(function)",
+    "vmap": "the batch axis out: x[:, None], fb.einsum, axis=",
+    "jacobian": "fb.vjp(function, x) for a row at a time, fb.jvp(function, (x,), (v,)) for its product with v",
+    "jacrev": "fb.vjp(function, x), for a row at a time",
+    "jacfwd": "fb.jvp(function, (x,), (v,)), for its product with v",
+    "hessian": "fb.jvp(fb.grad(function), (x,), (v,)), for its product with v",
     # Keras
     "Sequential": "fb.nn.Sequential(…)",
     "Model": "fb.nn.Module",
@@ -200,6 +207,9 @@ RANDOM: Names = {
     "PRNGKey": "fb.random.Generator(seed)",
     "key": "fb.random.Generator(seed)",
     "split": "fb.random.Generator(seed), which draws other numbers at each call",
+    "categorical": "fb.argmax(logits - fb.log(-fb.log(fb.random.uniform(logits.shape))), axis=-1)",
+    "multinomial": "fb.argmax(fb.log(p) - fb.log(-fb.log(fb.random.uniform(p.shape))), axis=-1)",
+    "gumbel": "-fb.log(-fb.log(fb.random.uniform(shape)))",
     "binomial": "fb.sum(fb.random.bernoulli((n, *shape), p=p), axis=0)",
     "get_state": "fb.random.state()",
 }

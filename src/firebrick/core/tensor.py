@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, Self
 
 import numpy as np
 
@@ -302,7 +302,7 @@ class Tensor:
             self.node, self.slot = to.node, to.slot
             self.leaf = -abs(self.leaf)
 
-    def _assign(self, name: str, result: Tensor) -> Tensor:
+    def _assign(self, name: str, result: Tensor) -> Self:
         if result.shape != self.shape:
             raise ShapeError(
                 f"x {name} v must keep the shape of x, {self.shape}",
@@ -334,7 +334,7 @@ class Tensor:
     def __radd__(self, other: Any) -> Tensor:
         return _call["add"](other, self)
 
-    def __iadd__(self, other: Any) -> Tensor:
+    def __iadd__(self, other: Any) -> Self:
         return self._assign("+=", _call["add"](self, other))
 
     def __sub__(self, other: Any) -> Tensor:
@@ -343,7 +343,7 @@ class Tensor:
     def __rsub__(self, other: Any) -> Tensor:
         return _call["subtract"](other, self)
 
-    def __isub__(self, other: Any) -> Tensor:
+    def __isub__(self, other: Any) -> Self:
         return self._assign("-=", _call["subtract"](self, other))
 
     def __mul__(self, other: Any) -> Tensor:
@@ -352,7 +352,7 @@ class Tensor:
     def __rmul__(self, other: Any) -> Tensor:
         return _call["multiply"](other, self)
 
-    def __imul__(self, other: Any) -> Tensor:
+    def __imul__(self, other: Any) -> Self:
         return self._assign("*=", _call["multiply"](self, other))
 
     def __truediv__(self, other: Any) -> Tensor:
@@ -361,7 +361,7 @@ class Tensor:
     def __rtruediv__(self, other: Any) -> Tensor:
         return _call["divide"](other, self)
 
-    def __itruediv__(self, other: Any) -> Tensor:
+    def __itruediv__(self, other: Any) -> Self:
         return self._assign("/=", _call["divide"](self, other))
 
     def __floordiv__(self, other: Any) -> Tensor:
@@ -370,7 +370,7 @@ class Tensor:
     def __rfloordiv__(self, other: Any) -> Tensor:
         return _call["floor_divide"](other, self)
 
-    def __ifloordiv__(self, other: Any) -> Tensor:
+    def __ifloordiv__(self, other: Any) -> Self:
         return self._assign("//=", _call["floor_divide"](self, other))
 
     def __mod__(self, other: Any) -> Tensor:
@@ -379,7 +379,7 @@ class Tensor:
     def __rmod__(self, other: Any) -> Tensor:
         return _call["remainder"](other, self)
 
-    def __imod__(self, other: Any) -> Tensor:
+    def __imod__(self, other: Any) -> Self:
         return self._assign("%=", _call["remainder"](self, other))
 
     def __pow__(self, other: Any) -> Tensor:
@@ -388,7 +388,7 @@ class Tensor:
     def __rpow__(self, other: Any) -> Tensor:
         return _call["pow"](other, self)
 
-    def __ipow__(self, other: Any) -> Tensor:
+    def __ipow__(self, other: Any) -> Self:
         return self._assign("**=", _call["pow"](self, other))
 
     def __matmul__(self, other: Any) -> Tensor:
@@ -397,7 +397,7 @@ class Tensor:
     def __rmatmul__(self, other: Any) -> Tensor:
         return _call["matmul"](other, self)
 
-    def __imatmul__(self, other: Any) -> Tensor:
+    def __imatmul__(self, other: Any) -> Self:
         return self._assign("@=", _call["matmul"](self, other))
 
     def __neg__(self) -> Tensor:
@@ -424,7 +424,7 @@ class Tensor:
     def __rand__(self, other: Any) -> Tensor:
         return _call["bitwise_and"](other, self)
 
-    def __iand__(self, other: Any) -> Tensor:
+    def __iand__(self, other: Any) -> Self:
         return self._assign("&=", _call["bitwise_and"](self, other))
 
     def __or__(self, other: Any) -> Tensor:
@@ -433,7 +433,7 @@ class Tensor:
     def __ror__(self, other: Any) -> Tensor:
         return _call["bitwise_or"](other, self)
 
-    def __ior__(self, other: Any) -> Tensor:
+    def __ior__(self, other: Any) -> Self:
         return self._assign("|=", _call["bitwise_or"](self, other))
 
     def __xor__(self, other: Any) -> Tensor:
@@ -442,7 +442,7 @@ class Tensor:
     def __rxor__(self, other: Any) -> Tensor:
         return _call["bitwise_xor"](other, self)
 
-    def __ixor__(self, other: Any) -> Tensor:
+    def __ixor__(self, other: Any) -> Self:
         return self._assign("^=", _call["bitwise_xor"](self, other))
 
     def __lshift__(self, other: Any) -> Tensor:
@@ -451,7 +451,7 @@ class Tensor:
     def __rlshift__(self, other: Any) -> Tensor:
         return _call["bitwise_left_shift"](other, self)
 
-    def __ilshift__(self, other: Any) -> Tensor:
+    def __ilshift__(self, other: Any) -> Self:
         return self._assign("<<=", _call["bitwise_left_shift"](self, other))
 
     def __rshift__(self, other: Any) -> Tensor:
@@ -460,7 +460,7 @@ class Tensor:
     def __rrshift__(self, other: Any) -> Tensor:
         return _call["bitwise_right_shift"](other, self)
 
-    def __irshift__(self, other: Any) -> Tensor:
+    def __irshift__(self, other: Any) -> Self:
         return self._assign(">>=", _call["bitwise_right_shift"](self, other))
 
     def __lt__(self, other: Any) -> Tensor:

@@ -83,7 +83,7 @@ def silu(x: Tensor, /) -> Tensor:
 
 
 @in_float32
-def softplus(x: Tensor, /, *, beta: float = 1.0) -> Tensor:
+def softplus(x: Tensor, /, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta · x)) / beta. It needs no threshold beyond which it is linear: it is stable everywhere.
 
     Args:
@@ -134,7 +134,7 @@ def mish(x: Tensor, /) -> Tensor:
     return x * tanh(softplus(x))
 
 
-def leaky_relu(x: Tensor, /, *, negative_slope: float = 0.01, **_other: Never) -> Tensor:
+def leaky_relu(x: Tensor, /, negative_slope: float = 0.01, **_other: Never) -> Tensor:
     """x where it is positive, else negative_slope · x; at 0 the slope is ``negative_slope``.
 
     Args:
@@ -187,7 +187,7 @@ def _below(x: Tensor) -> Tensor:
 
 
 @in_float32
-def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
+def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x) - 1).
 
     Args:
@@ -207,7 +207,7 @@ def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
 
 
 @in_float32
-def celu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
+def celu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x / alpha) - 1), whose slope is continuous for every alpha > 0.
 
     Args:
@@ -244,7 +244,7 @@ def selu(x: Tensor, /) -> Tensor:
     return where(x > 0.0, x * _SELU_SCALE, expm1(_below(x)) * (_SELU_ALPHA * _SELU_SCALE))
 
 
-def hardtanh(x: Tensor, /, *, min_val: float = -1.0, max_val: float = 1.0, **_other: Never) -> Tensor:
+def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0, **_other: Never) -> Tensor:
     """x limited to [min_val, max_val]; the slope at a limit is 0 (``fb.clip`` passes gradients there).
 
     Args:
@@ -354,7 +354,7 @@ def _check_threshold(name: str, lambd: float) -> None:
         raise ConfigError(f"{name}: lambd is ≥ 0", f"lambd={lambd!r}", "pass 0.5 or another number ≥ 0")
 
 
-def softshrink(x: Tensor, /, *, lambd: float = 0.5, **_other: Never) -> Tensor:
+def softshrink(x: Tensor, /, lambd: float = 0.5, **_other: Never) -> Tensor:
     """x moved towards 0 by ``lambd``, and 0 where it is nearer; the slope at ±lambd is 0.
 
     Args:
@@ -373,7 +373,7 @@ def softshrink(x: Tensor, /, *, lambd: float = 0.5, **_other: Never) -> Tensor:
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, where(x != x, x, 0.0)))
 
 
-def hardshrink(x: Tensor, /, *, lambd: float = 0.5, **_other: Never) -> Tensor:
+def hardshrink(x: Tensor, /, lambd: float = 0.5, **_other: Never) -> Tensor:
     """x, and 0 where |x| ≤ lambd.
 
     Args:

@@ -36,7 +36,8 @@ def check_divisor(name: str, reduction: str, weight: Tensor | None, ignored: int
     )
     divisor = "the number of labels that count" if weight is None else "the sum of the weights of its labels"
     raise ConfigError(
-        f"{name}: where a batch is divided, over devices or by accumulate, its loss is the mean of the losses of its rows",
+        f"{name}: where a batch is divided, over devices or by accumulate, or is one of several (batches_per_step), its loss "
+        "is the mean of the losses of its rows",
         f'reduction="mean" with {given}, which divides by {divisor}, another one in each part',
-        f'take the mean over all rows: fb.mean(fb.{name}(…, reduction="none")); or train on one device without accumulate',
+        f'take the mean over all rows: fb.mean(fb.{name}(…, reduction="none")); or train on one device, each batch as a whole',
     )

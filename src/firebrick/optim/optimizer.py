@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -123,6 +123,12 @@ class Optimizer(ABC):
         self._parameters = named(model)
         if not self._parameters:
             raise no_parameters(model)
+        if not is_dataclass(settings) or isinstance(settings, type):
+            raise ConfigError(
+                f"{type(self).__name__}: the settings of an optimizer are a frozen dataclass",
+                f"settings={settings!r:.80}",
+                "write @dataclass(frozen=True) above class Settings, which may be empty, and pass Settings(…)",
+            )
         self.schedule = schedule(lr)
         aliases = model.aliases() if isinstance(model, Module) and groups else {}
         self.groups = make_groups(type(self).__name__, self._parameters, aliases, settings, groups, self.check)
@@ -346,12 +352,28 @@ class Optimizer(ABC):
         """The new values of a parameter and of its moments, computed in a dtype."""
         held = [m if m.dtype is dt and m.device is p.device else astype(m, dt, copy=False).to(p.device) for m in handles]
         if dt is p.dtype:
-            new, moments = self.new_values(p, g, held, scalars, settings)
+            new, moments = self._fitting(self.new_values(p, g, held, scalars, settings), p, held)
         else:
-            new, moments = self.new_values(astype(p, dt), astype(g, dt), held, scalars, settings)
+            wide = astype(p, dt)
+            new, moments = self._fitting(self.new_values(wide, astype(g, dt), held, scalars, settings), wide, held)
             new = astype(new, p.dtype)
         made = chosen(valid, new, p)
         return [made, *(chosen(valid, value, m) for value, m in zip(moments, held, strict=True))]
+
+    def _fitting(self, given: Any, p: Tensor, held: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
+        """What ``new_values`` returned; ConfigError if it is no new value of the parameter and of each moment."""
+        if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (list, tuple)):
+            found = [given[0], *given[1]]
+            pairs = zip(found, (p, *held), strict=False)
+            same = all(isinstance(a, Tensor) and (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs)
+            if same and len(found) == 1 + len(held):
+                return given[0], given[1]
+        raise ConfigError(
+            f"{type(self).__name__}.new_values returns a pair: the new value of the parameter, {p.aval}, and a list of its new "
+            f"moments, {len(held)} of the same kind",
+            _shown(given),
+            "return p, [moment, …]; cast or reshape what differs",
+        )
 
     def _computed_of(
         self, dt: DType, settings: Any, moments: int, scalars: int, p: Tensor, g: Tensor, *more: Tensor
@@ -619,3 +641,11 @@ def check_settings(where: str, settings: Any, *, shares: Sequence[str] = (), siz
                 check_range(where, shown, v, 0.0, 1.0)
     for name in sizes:
         check_range(where, name, getattr(settings, name), 0.0, float("inf"))
+
+
+def _shown(given: Any) -> str:
+    """Tensors by shape and dtype, in lists and tuples."""
+    if isinstance(given, (list, tuple)):
+        inner = ", ".join(map(_shown, given))
+        return f"[{inner}]" if isinstance(given, list) else f"({inner})"
+    return str(given.aval) if isinstance(given, Tensor) else f"{type(given).__name__} {given!r:.40}"

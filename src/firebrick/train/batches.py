@@ -15,6 +15,7 @@ from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion
 from firebrick.data.structure import leaves_of, tree_of
+from firebrick.data.torch_loaders import from_torch, is_of_torch
 from firebrick.train.errors import TrainingError
 
 
@@ -167,6 +168,19 @@ def name_of(batch: Any) -> str:
         names.append(f"batch {whole}" if within else label)
     more = len(names) - 1
     return names[0] + (f" and {more} more" if more and names[0] else "")
+
+
+def check_loader(loader: Any) -> DataLoader:
+    """The loader that batches come from: the one given, or one made of a loader of PyTorch; TrainingError otherwise."""
+    if is_of_torch(loader):
+        return from_torch(loader)
+    if not isinstance(loader, DataLoader):
+        raise TrainingError(
+            "batches come from a DataLoader",
+            type(loader).__name__,
+            "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
+        )
+    return loader
 
 
 def check_batch(batch: Any, loader: DataLoader, target: str | None = None) -> None:

@@ -6,6 +6,7 @@ run has the bits of one that was never stopped.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +38,8 @@ class Callback:
     each of its steps, ``on_validation_end`` if there are validation data, ``on_epoch_end``, and ``on_checkpoint`` when the
     learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``, or ``on_exception``.
 
-    All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch, or
+    All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch (in
+    ``on_fit_begin``, before the first), or
     ``learner.interrupts.stop()``, which ends it after the running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and
     ``on_epoch_end`` may change the model's values, frozen parameters, and the optimizer's learning rate and settings; the
     others may not, since a step may be running on another thread's device or a checkpoint may be being written.
@@ -155,7 +157,8 @@ class EarlyStopping(Callback):
     Attributes:
         best: The best number; None before the first epoch.
         best_epoch: The epoch that it is of, from 1.
-        waited: Epochs since then.
+        waited: Epochs since then. While they are ``patience`` or more, ``fit`` trains nothing, after ``learner.resume()`` too;
+            a larger ``patience`` goes on.
 
     Raises:
         ConfigError: A setting has no meaning.
@@ -202,6 +205,10 @@ class EarlyStopping(Callback):
         self._values: dict[str, Tensor] = {}
         self._averages: dict[str, Any] = {}  # a state of ``EMA``
 
+    def on_fit_begin(self, learner: Learner) -> None:
+        """Keep a run ended that was stopped before it was resumed."""
+        self._stop(learner)
+
     def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
         """Compare the epoch with the best one."""
         value = row.value(self.monitor)
@@ -221,6 +228,9 @@ class EarlyStopping(Callback):
                 )
         else:
             self.waited += 1
+        self._stop(learner)
+
+    def _stop(self, learner: Learner) -> None:
         if self.waited >= self.patience:
             learner.stop(f"{self.monitor} has not improved for {self.waited} epochs")
 
@@ -259,13 +269,15 @@ def checked(callbacks: Any) -> tuple[Callback, ...]:
     """The callbacks of a learner.
 
     Raises:
-        TrainingError: One is no ``Callback``, or stands twice.
+        TrainingError: One is no ``Callback``, has a method that is never called, or stands twice.
     """
     found = tuple(callbacks) if isinstance(callbacks, Sequence) and not isinstance(callbacks, str) else (callbacks,)
     wrong = [c for c in found if not isinstance(c, Callback)]
     if wrong:
         shown = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else f"{wrong[0]!r:.80}"
         raise TrainingError("callbacks is a list of train.Callback objects", shown, "derive its class from train.Callback")
+    for callback in found:
+        _check_names(type(callback))
     if len({id(c) for c in found}) < len(found):
         raise TrainingError("each callback stands once in callbacks", "one that stands twice", "make two objects")
     return found
@@ -284,6 +296,37 @@ def notify_of(learner: Learner, error: BaseException) -> None:
             callback.on_exception(learner, error)
         except Exception as e:  # noqa: BLE001 - the error that ended ``fit`` is the one to raise
             error.add_note(f"besides, the callback {name} raised {type(e).__name__}: {e}")
+
+
+_ELSEWHERE = {
+    "on_train_begin": "on_fit_begin",
+    "on_train_start": "on_fit_begin",
+    "on_fit_start": "on_fit_begin",
+    "on_train_end": "on_fit_end",
+    "on_epoch_start": "on_epoch_begin",
+    "on_train_epoch_start": "on_epoch_begin",
+    "on_train_epoch_end": "on_epoch_end",
+    "on_batch_end": "on_step_end",
+    "on_train_batch_end": "on_step_end",
+    "on_validation_epoch_end": "on_validation_end",
+    "on_save_checkpoint": "state",
+    "on_load_checkpoint": "load_state",
+}
+"""What other libraries call the methods of a callback."""
+
+
+def _check_names(kind: type[Callback]) -> None:
+    """Raise TrainingError if a class has a method that is misspelt, or called as in another library."""
+    own = [n for n in dir(Callback) if n.startswith("on_")]
+    for name in dir(kind):
+        if name.startswith("on_") and name not in own:
+            meant = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, own, 1, 0.9)), None)
+            if meant is not None:
+                raise TrainingError(
+                    f"the methods of a callback are {', '.join(own)}, state and load_state",
+                    f"{kind.__name__}.{name}, which would never be called",
+                    f"call it {meant}",
+                )
 
 
 def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:

@@ -66,7 +66,7 @@ class ResumeWarning(UserWarning):
 
 
 class NothingTrainedWarning(UserWarning):
-    """``fit`` was called for epochs that are already trained."""
+    """``fit`` was called for epochs that are already trained, or a callback stopped it before the first one."""
 
 
 class UndefinedMetricWarning(UserWarning):

@@ -17,14 +17,15 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
-from firebrick.train.batches import call_of, check_batch, hint_of, rows_in
+from firebrick.train.batches import call_of, check_batch, check_loader, hint_of, rows_in
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
 from firebrick.train.leaves import LeafGraphs
 from firebrick.train.loss_state import modules_of, unchanged
-from firebrick.train.measures import Measures, Metrics, named_metrics
+from firebrick.train.measures import Measures, Metrics, ignored_by, named_metrics, uncounted
 from firebrick.train.metrics import ConfusionMatrix, Metric
+from firebrick.train.metrics.metric import check_outside
 from firebrick.train.steps import Evaluated, EvaluationStep
 from firebrick.train.strategy import Strategy
 
@@ -100,7 +101,7 @@ def evaluate(
         target: Key or field of the target, as of ``Learner``.
 
     Raises:
-        TrainingError: A parameter of the model is on another device than the loader.
+        TrainingError: A parameter of the model is on another device than the loader; or a metric keeps nothing of the batches.
 
     Example:
         >>> import numpy as np, firebrick as fb
@@ -111,9 +112,14 @@ def evaluate(
         >>> found.samples, int(found.confusion.sum())
         (5, 5)
     """
+    loader = check_loader(loader)
     step = EvaluationStep(model, loss, named_metrics(metrics), target)
     compiled = Compiled("evaluation", step, LeafGraphs(step) if jit else None)
-    return evaluated(compiled, model, loss, loader, step.metrics, target=target)
+    found = evaluated(compiled, model, loss, loader, step.metrics, target=target)
+    for name in step.metrics:
+        if name not in found.metrics:
+            raise uncounted(name)
+    return found
 
 
 def evaluated(
@@ -152,10 +158,22 @@ def _explained(batch: Any, target: str | None) -> Iterator[None]:
 
 
 class _Confusion(ConfusionMatrix):
-    """A confusion matrix of the samples that have a class; the loss says what became of the others."""
+    """A confusion matrix of the samples that have a class; the loss says what became of the others.
+
+    Args:
+        classes: How many there are.
+        ignored: Label of samples that are left out; None for none.
+    """
+
+    def __init__(self, classes: int, ignored: int | None) -> None:
+        self.ignored = ignored
+        super().__init__(classes)
 
     def add(self, values: Sequence[Any], samples: int) -> None:
         called = values[0] >= 0
+        if self.ignored is not None:
+            called &= values[1] != self.ignored
+        check_outside("evaluation", np.count_nonzero(called & ((values[1] < 0) | (values[1] >= self.classes))))
         super().add([v[called] for v in values], samples)
 
 
@@ -175,7 +193,7 @@ def _counted(
                     counted.further.setdefault(name, []).extend(found.counts.pop(name))
             counted.measures.take(found.counts)
             if found.classes is not None and found.shown is not None:
-                confusion = confusion or _Confusion(found.classes)
+                confusion = confusion or _Confusion(found.classes, ignored_by(loss))
                 confusion.update(found.shown, target)
             elif counted.samples == 0 and found.shown is not None:
                 counted.forecast = _forecast(inputs[0] if inputs else None, target, found.shown)

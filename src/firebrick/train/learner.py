@@ -158,7 +158,7 @@ class Learner:
         step: Callable[[Minimizer, Any], Any] | None = None,
         target: str | None = None,
     ) -> None:
-        device = check_learner(model, config, clip_norm=clip_norm, jit=jit, target=target, seconds=checkpoint_seconds)
+        device = check_learner(model, loss, config, clip_norm=clip_norm, jit=jit, target=target, seconds=checkpoint_seconds)
         self.model, self.optimizer, self.loss = model, optimizer, loss
         if isinstance(optimizer, Mapping):
             self.optimizer = several(model, optimizer, step)
@@ -256,6 +256,12 @@ class Learner:
         """
         epochs = whole("fit", "epochs", epochs, 0)
         state, run = self._state, self._snapshots.run
+        if state.running:
+            raise TrainingError(
+                "a learner's fit is called when no other one runs",
+                "a call within fit",
+                "call learner.stop() there, and fit after it",
+            )
         train, valid, found = prepared(self, state, self._snapshots, train_loader, valid_loader, epochs)
         self._say(found)
         if run is not None:
@@ -265,6 +271,7 @@ class Learner:
         progress = progress_for(self._log) if self.progress is None else self.progress
         loop = Loop(self, state, self._readings, self._records, self._snapshots, progress, epochs)
         training = self.model.training
+        state.running = True
         try:
             with (
                 claimed(self.out),
@@ -281,6 +288,7 @@ class Learner:
             notify_of(self, e)
             raise
         finally:
+            state.running = False
             progress.close()
             train.close()
             self.model.train() if training else self.model.eval()

@@ -32,6 +32,7 @@ from firebrick.train.progress import Progress
 from firebrick.train.readings import Readings
 from firebrick.train.records import Records
 from firebrick.train.run_state import RunState
+from firebrick.train.settings import say_stopped
 from firebrick.train.snapshots import Snapshots
 from firebrick.train.standing import generators_for
 from firebrick.train.steps import Stepped
@@ -86,6 +87,8 @@ class Loop:
             history.rewrite(learner.out, state.history)
         state.stopping = None
         notify(learner, "on_fit_begin")
+        if state.stopping is not None:
+            say_stopped(state.epoch, self._epochs, state.stopping)
         while state.goes_on(self._epochs):
             try:
                 row = self._train_epoch(step, train)

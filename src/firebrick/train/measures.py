@@ -36,6 +36,21 @@ def _tensors(output: Any, target: Any) -> bool:
     return isinstance(output, Tensor) and isinstance(target, Tensor)
 
 
+def uncounted(name: str) -> TrainingError:
+    """The error of a metric that counts no batch."""
+    return TrainingError(
+        f"the metric {name} counts batches: update passes tensors of each to keep, and add adds their values to totals",
+        "an update that keeps nothing",
+        "call self.keep(samples, tensor, …) in update: what update changes otherwise is lost in compiled steps",
+    )
+
+
+def ignored_by(loss: Any) -> int | None:
+    """The label that a loss leaves out, such as ``nn.CrossEntropyLoss(ignore_index=-1)``; None if it leaves out none."""
+    label = getattr(loss, "ignore_index", None)
+    return label if isinstance(label, int) and not isinstance(label, bool) else None
+
+
 OWN = ("loss", "accuracy", "mse", "mae")
 """What is counted without being asked for."""
 
@@ -70,11 +85,12 @@ class Measures:
     Args:
         metrics: Further ones by name, each called as ``update(output, target)``. They are copied and stay as they are.
         named: Whether steps give numbers of other names too, whose means are further metrics.
+        ignored: Label of samples that the accuracy leaves out; None for none.
     """
 
-    def __init__(self, metrics: Metrics | None = None, named: bool = False) -> None:
+    def __init__(self, metrics: Metrics | None = None, named: bool = False, ignored: int | None = None) -> None:
         self.loss = Loss()
-        self.accuracy = Accuracy()
+        self.accuracy = Accuracy(ignored)
         self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
         self.further = {n: copy(m) for n, m in (metrics or {}).items()}
         self._named = named
@@ -99,11 +115,13 @@ class Measures:
         """Call the further metrics with a batch, and see that they can count it.
 
         Raises:
-            TrainingError: One raises another error than the project's own.
+            TrainingError: One keeps nothing of it, or raises another error than the project's own.
         """
         for name, metric in self.further.items():
             try:
                 metric.update(output, target)
+                if not metric.held():
+                    raise uncounted(name)
                 settle(metric)
             except FirebrickError:
                 raise

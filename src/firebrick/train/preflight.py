@@ -20,7 +20,6 @@ from firebrick.core.operands import describe
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
-from firebrick.data.torch_loaders import from_torch, is_of_torch
 from firebrick.distributed import world_size
 from firebrick.distributed.session import launcher
 from firebrick.functions.parts import part_of_batch
@@ -45,7 +44,7 @@ _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
 def check_learner(
-    model: Module, config: Any, *, clip_norm: Any, jit: Any, target: Any, seconds: Any
+    model: Module, loss: Any, config: Any, *, clip_norm: Any, jit: Any, target: Any, seconds: Any
 ) -> Device:  # fmt: skip
     """The device of a learner's model, when its settings were checked.
 
@@ -54,6 +53,16 @@ def check_learner(
     Raises:
         TrainingError: The model has no parameters, or a setting has no meaning.
     """
+    if not isinstance(model, Module):
+        raise TrainingError(
+            "a Learner trains an nn.Module",
+            f"model: {type(model).__module__.partition('.')[0]}'s {type(model).__name__}",
+            "derive the model's class from nn.Module; the order of arguments is Learner(model, optimizer, loss)",
+        )
+    if not callable(loss):
+        raise TrainingError(
+            "the loss is a function of output and target, or a module", f"loss={loss!r:.80}", "pass e.g. nn.CrossEntropyLoss()"
+        )
     parameters = model.parameters()
     if not parameters:
         raise TrainingError(
@@ -71,19 +80,6 @@ def check_learner(
     if target is not None and not isinstance(target, str):
         raise TrainingError("target is the key or field of the target, a text, or None", repr(target), 'pass e.g. "label"')
     return parameters[0].device
-
-
-def check_loader(loader: Any) -> DataLoader:
-    """The loader that batches come from: the one given, or one made of a loader of PyTorch; TrainingError otherwise."""
-    if is_of_torch(loader):
-        return from_torch(loader)
-    if not isinstance(loader, DataLoader):
-        raise TrainingError(
-            "batches come from a DataLoader",
-            type(loader).__name__,
-            "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
-        )
-    return loader
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -233,9 +229,10 @@ def try_batch(
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
     if kept:
         raise TrainingError(
-            "where a batch is divided, over devices or by accumulate, the loss keeps nothing from one call to the next",
+            "where a batch is divided, over devices or by accumulate, or is one of several (batches_per_step), the loss keeps "
+            "nothing from one call to the next",
             f"a loss whose calls change {', '.join(kept[:4])}{', …' if len(kept) > 4 else ''}",
-            "move it into the model, as a Buffer or a Dropout there; or train on one device without accumulate",
+            "move it into the model, as a Buffer or a Dropout there; or train on one device, each batch as a whole",
         )
     if alone is not None:
         raise TrainingError(
@@ -247,11 +244,12 @@ def try_batch(
     if unlike is not None:
         rows, whole, joined = unlike
         raise TrainingError(
-            "where a batch is divided, over devices or by accumulate, its loss is the mean of the losses of its rows",
+            "where a batch is divided, over devices or by accumulate, or is one of several (batches_per_step), its loss is the "
+            "mean of the losses of its rows",
             f"{whole:g} for {rows} at once, {joined:g} for the same rows in two parts",
             "take the mean over all rows: of a loss with class weights, ignored labels or a sum, that is "
             'fb.mean(loss(…, reduction="none")); draw random numbers in tensors whose first axis is the batch; let no row look '
-            "at others. Or train on one device without accumulate",
+            "at others. Or train on one device, each batch as a whole",
         )
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from firebrick.data import DataLoader
 from firebrick.train import description, settings
+from firebrick.train.batches import check_loader
 from firebrick.train.loss_state import check_parameters
-from firebrick.train.preflight import check_alone, check_loader, check_pieces, check_places, try_batch, try_validation
+from firebrick.train.preflight import check_alone, check_pieces, check_places, try_batch, try_validation
 from firebrick.train.run_state import RunState
 from firebrick.train.snapshots import Snapshots
 from firebrick.train.standing import check_averages

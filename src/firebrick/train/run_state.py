@@ -22,6 +22,7 @@ class RunState:
         loader: The cursor of the last loader that was trained from.
         resumed: Whether a checkpoint was taken over that no ``fit`` has gone on from yet.
         stopping: Why ``fit`` ends after the running epoch; None if it does not.
+        running: Whether ``fit`` runs.
     """
 
     epoch: int = 0
@@ -33,6 +34,7 @@ class RunState:
     loader: dict[str, Any] | None = None
     resumed: bool = False
     stopping: str | None = None
+    running: bool = False
 
     def goes_on(self, epochs: int) -> bool:
         """Whether another epoch is trained."""

@@ -143,6 +143,15 @@ def say_done(done: int, epochs: int) -> None:
     )
 
 
+def say_stopped(done: int, epochs: int, reason: str) -> None:
+    """Warn that a callback stopped ``fit`` before its first epoch, unless there is none to train."""
+    if done < epochs:
+        warn(
+            f"fit(epochs={epochs}) trains nothing: a callback stops it after {done} epochs, for this reason: {reason}",
+            NothingTrainedWarning,
+        )
+
+
 def enter(loader: DataLoader, cursor: dict[str, Any]) -> None:
     """Bring a loader to where a run stands within an epoch.
 

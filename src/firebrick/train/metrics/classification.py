@@ -14,7 +14,7 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange
-from firebrick.functions.elementwise import clip, equal, greater, less, logical_and, logical_not, logical_or
+from firebrick.functions.elementwise import clip, equal, greater, less, logical_and, logical_not, logical_or, not_equal, where
 from firebrick.functions.indexing import in_default_int, take_along_axis
 from firebrick.functions.movement import expand_dims
 from firebrick.functions.statistical import sum as sum_
@@ -41,7 +41,7 @@ class _Share(Metric):
     def add(self, values: Sequence[Array], samples: int) -> None:
         check_outside(type(self).__name__, values[1])
         self.totals["hits"] += int(values[0])
-        self.totals["samples"] += samples
+        self.totals["samples"] += samples if len(values) == 2 else int(values[2])
 
     @property
     def used(self) -> bool:
@@ -57,6 +57,9 @@ class _Share(Metric):
 class Accuracy(_Share):
     """Share of samples whose class of largest score is their label. A sample with a score that is NaN counts as wrong.
 
+    Args:
+        ignore_index: Label of samples that do not count, such as those without a class; None counts all.
+
     Example:
         >>> import firebrick as fb
         >>> from firebrick.train import Accuracy
@@ -65,7 +68,16 @@ class Accuracy(_Share):
         >>> accuracy.update(fb.asarray([1]), fb.asarray([1]))
         >>> accuracy.compute()
         0.75
+        >>> accuracy = Accuracy(ignore_index=-1)
+        >>> accuracy.update(fb.asarray([1, 0]), fb.asarray([1, -1]))
+        >>> accuracy.compute()
+        1.0
     """
+
+    @answers_arguments
+    def __init__(self, ignore_index: int | None = None) -> None:
+        self.ignore_index = None if ignore_index is None else whole("Accuracy", "ignore_index", ignore_index)
+        super().__init__()
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch].
@@ -76,11 +88,17 @@ class Accuracy(_Share):
 
         Raises:
             ShapeError, DTypeError: The shapes or kinds do not fit.
-            OutOfRangeError: A label is negative, or no class that has a score (raised when the batch is read).
+            OutOfRangeError: A label is negative, or no class that has a score, and is not the ignored one (raised when the
+                batch is read).
         """
-        found = classes_of("Accuracy", predicted, labels)
-        wrong = outside(labels, predicted.shape[1] if predicted.ndim == 2 else None)
-        self.keep(labels.shape[0], sum_(equal(found, in_default_int(labels))), wrong)
+        found, own = classes_of("Accuracy", predicted, labels), in_default_int(labels)
+        hit, classes = equal(found, own), predicted.shape[1] if predicted.ndim == 2 else None
+        if self.ignore_index is None:
+            self.keep(labels.shape[0], sum_(hit), outside(labels, classes))
+        else:
+            counts = not_equal(own, self.ignore_index)
+            wrong = outside(where(counts, own, 0), classes)
+            self.keep(labels.shape[0], sum_(logical_and(hit, counts)), wrong, sum_(counts))
 
 
 class TopKAccuracy(_Share):

@@ -73,6 +73,7 @@ class Metric(ABC):
     def __init__(self) -> None:
         self._held: list[tuple[tuple[Tensor, ...], int]] = []
         self._pending = 0
+        self._added = False
         self._totals: dict[str, Any] = self.initial()
         totals: Any = self._totals
         if not isinstance(totals, dict) or not all(isinstance(v, (int, float, np.ndarray)) for v in totals.values()):
@@ -141,8 +142,8 @@ class Metric(ABC):
     @property
     def used(self) -> bool:
         """Whether any batch was added."""
-        fresh = self.initial()
-        return any(not np.array_equal(v, fresh[k]) for k, v in self.totals.items())
+        totals, fresh = self.totals, self.initial()
+        return self._added or any(not np.array_equal(v, fresh[k]) for k, v in totals.items())
 
     def held(self) -> list[tuple[tuple[Tensor, ...], int]]:
         """What is kept of each batch and not read yet, with its number of samples."""
@@ -168,6 +169,7 @@ class Metric(ABC):
             values: Those of ``pending()``, as NumPy arrays.
         """
         held, self._held, self._pending = self._held, [], 0
+        self._added = self._added or bool(held)
         at = 0
         for tensors, samples in held:
             self.add(values[at : at + len(tensors)], samples)
@@ -175,7 +177,7 @@ class Metric(ABC):
 
     def reset(self) -> None:
         """Forget everything."""
-        self._held, self._pending = [], 0
+        self._held, self._pending, self._added = [], 0, False
         self._totals = self.initial()
 
     def state(self) -> dict[str, Any]:
@@ -307,7 +309,8 @@ def check_outside(where: str, count: Any) -> None:
         raise OutOfRangeError(
             f"{where}: labels are class numbers, from 0 to below the number of classes",
             f"{int(count)} that are not",
-            "leave samples without a class out; check the number of classes that the model has",
+            "check the number of classes that the model has; leave samples without a class out: in a Learner, by a loss "
+            "such as nn.CrossEntropyLoss(ignore_index=-1)",
         )
 
 
