@@ -182,9 +182,8 @@ def _candidates(keys: Array, k: int) -> tuple[Array, Array]:
     found = np.flatnonzero(chosen)
     row, place = np.divmod(found, n)
     column = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
-    few = np.full(
-        (rows, counts.max()), np.iinfo(keys.dtype).max, keys.dtype
-    )  # behind a row's candidates, none comes before one
+    # a row of fewer candidates than others is filled up with the largest key, which comes before none of them
+    few = np.full((rows, counts.max()), np.iinfo(keys.dtype).max, keys.dtype)
     places = np.zeros(few.shape, np.int64)
     few[row, column] = keys[row, place]
     places[row, column] = place
