@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from extras import imported
 
 import firebrick as fb
 
-einops = pytest.importorskip("einops")
+einops = imported("einops")
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7
 

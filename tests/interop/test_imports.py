@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from extras import need
 
 from firebrick.interop.imports import _Finder, register
 
@@ -23,7 +24,7 @@ def test_importing_firebrick_imports_neither_einops_nor_opt_einsum() -> None:
 
 @pytest.mark.parametrize("order", ["import einops, firebrick as fb", "import firebrick as fb, einops"])
 def test_einops_takes_tensors_in_either_order_of_imports(order: str) -> None:
-    pytest.importorskip("einops")
+    need("einops")
     assert run(f"{order}\nprint(einops.rearrange(fb.ones((2, 3)), 'a b -> b a').shape)") == "(3, 2)"
 
 

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from extras import need
 
-pytest.importorskip("sklearn")
-pytest.importorskip("scipy")
+need("sklearn")
+need("scipy")
 
 
 @pytest.mark.slow

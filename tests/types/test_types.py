@@ -6,7 +6,6 @@ out: the annotations of their arguments are sizes and dtypes, which are no types
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import runpy
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+from extras import need
 
 ROOT = Path(__file__).parents[2]
 ACCEPTED, REFUSED = Path(__file__).with_name("accepted.py"), Path(__file__).with_name("refused.py")
@@ -25,8 +25,7 @@ PROGRAMS = [*sorted((ROOT / "examples").glob("*.py")), ACCEPTED, REFUSED]
 
 def run(checker: str, *options: str) -> str:
     """What a checker prints about the programs."""
-    if importlib.util.find_spec(checker) is None:
-        pytest.skip(f"{checker} is not installed")
+    need(checker)
     command = [sys.executable, "-m", checker, *options, *map(str, PROGRAMS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 1, done.stdout + done.stderr  # it ran, and found errors
