@@ -24,7 +24,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.variants import variants
 from firebrick.compiler.tune import choice
 from firebrick.compiler.tune.records import Record
-from firebrick.compiler.tune.search import search
+from firebrick.compiler.tune.searching import search
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, added
 from firebrick.core.config import config
 from firebrick.core.sources import fingerprint
