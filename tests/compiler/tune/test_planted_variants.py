@@ -23,7 +23,7 @@ from firebrick.compiler.spec.nest import Map
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.native import NativeKernel
-from firebrick.compiler.tune import choice, reports
+from firebrick.compiler.tune import bug_reports, choice
 from firebrick.compiler.tune.records import TuningWarning
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, add_variants
 
@@ -115,7 +115,7 @@ def plant() -> Iterator[Callable[..., None]]:
 
 def _barred() -> dict[str, str]:
     found: dict[str, str] = {}
-    for d in choice.decisions():
+    for d in choice.choices():
         found |= choice.records_of(d.problem.device).barred(d.problem.structure)
     return found
 
@@ -178,7 +178,7 @@ def test_a_wrong_variant_is_barred_and_named(kind: str, plant: Callable[..., Non
     assert np.array_equal(function(fb.asarray(y)).numpy(), program(y))
     assert kind in _barred()
     assert kind in fb.explain_tuning()
-    home = reports.folder()
+    home = bug_reports.folder()
     assert home is not None
     (report, *_) = home.glob("*.txt")
     text = report.read_text()
@@ -197,15 +197,15 @@ def test_a_right_variant_that_is_faster_wins_and_is_kept(plant: Callable[..., No
     monkeypatch.setattr(trial.CpuBench, "times", faster)
     x = fb.ones((8, COLUMNS))
     assert float(fb.jit(program)(x)[7, 7]) == 9.0
-    assert [d.variant for d in choice.decisions()] == ["right"]
+    assert [d.variant for d in choice.choices()] == ["right"]
     choice.forget()  # as another process would begin
     monkeypatch.setattr(trial.CpuBench, "check", lambda *_: pytest.fail("it is known"))
     with fb.config.scope(tune="cached"):
         function = fb.jit(program)
         function(x)
-        assert [d.variant for d in choice.decisions()] == ["right"]
+        assert [d.variant for d in choice.choices()] == ["right"]
         function(fb.ones((9, COLUMNS)))  # another size, for which it was never checked
-        assert [d.variant for d in choice.decisions()] == ["right", "default"]
+        assert [d.variant for d in choice.choices()] == ["right", "default"]
 
 
 def test_a_variant_that_is_wrong_after_its_trial_is_found_by_verify_every(plant: Callable[..., None]) -> None:
@@ -220,7 +220,7 @@ def test_a_variant_that_is_wrong_after_its_trial_is_found_by_verify_every(plant:
         assert np.array_equal(found, program(x))
     assert "wrong later" in _barred()
     assert np.array_equal(function(fb.asarray(x)).numpy(), program(x))
-    assert choice.decisions()[-1].variant == choice.DEFAULT
+    assert choice.choices()[-1].variant == choice.DEFAULT
 
 
 def starts(count: int, plant: Callable[..., None], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -245,7 +245,7 @@ def starts(count: int, plant: Callable[..., None], monkeypatch: pytest.MonkeyPat
             with fb.config.scope(tune=mode, deterministic=bool(rng.integers(2))):
                 x = rng.standard_normal((rows, COLUMNS)).astype(np.float32)
                 assert np.array_equal(function(fb.asarray(x)).numpy(), program(x)), (start, rows, again)
-        chosen |= {(d.variant, d.problem.text.startswith("multiply add subtract float32[1,24]")) for d in choice.decisions()}
+        chosen |= {(d.variant, d.problem.text.startswith("multiply add subtract float32[1,24]")) for d in choice.choices()}
     variants = {name for name, _ in chosen}
     assert ("row 0 only", False) not in chosen  # for one row it is right
     assert variants <= {"default", "right", "row 0 only"}

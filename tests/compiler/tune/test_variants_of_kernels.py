@@ -70,7 +70,7 @@ def _candidates(run: Callable[[], Any]) -> list[str]:
     choice.forget()
     with fb.force_variant(choice.DEFAULT):
         run()
-    return sorted({name for d in choice.decisions() for name in d.candidates})
+    return sorted({name for d in choice.choices() for name in d.candidates})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -87,7 +87,7 @@ def test_a_forced_variant_computes_what_the_default_computes(name: str) -> None:
         choice.forget()
         with fb.force_variant(variant):
             result = jitted(*arrays).numpy()
-        decided = [d for d in choice.decisions() if d.variant == variant]
+        decided = [d for d in choice.choices() if d.variant == variant]
         assert decided, f"{variant} was not used"
         tried += variant != choice.DEFAULT
         if any(d.reordered for d in decided):

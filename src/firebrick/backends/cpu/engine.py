@@ -98,7 +98,8 @@ class CpuBackend(HostBackend):
             kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
         linked = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
-        if form is not None:
+        # a program with other bits than the default's is chosen in each process, which a checkpoint records
+        if form is not None and all(same for _, _, same in tuned):
             restored.keep(form, fused, kernels, linked)
         program = write(self, fused, kernels, linked.segment_plan.plan, device, linked.functions)
         program.notes += explained(kinds, kernels, linked.segment_plan, reasons, proofs.refused)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from firebrick.backends.cpu.trial_process import LENGTH
@@ -193,6 +194,14 @@ class CpuBench:
 
     def source(self, variant: KernelVariant) -> str:
         return self._lowered(variant).text
+
+
+@cache
+def peaks(threads: int) -> dict[str, float]:
+    """The measured rates of this machine, flops and bytes in a microsecond; empty if they could not be measured."""
+    with PROCESS.lock:
+        answer = PROCESS.ask({"step": "peaks", "threads": threads}, DEADLINE)
+    return {} if {"ended", "error"} & answer.keys() else {str(k): float(v) for k, v in answer.items()}
 
 
 def _reason(answer: Any) -> str:

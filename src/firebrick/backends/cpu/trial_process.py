@@ -14,7 +14,7 @@ import os
 import pickle
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, BinaryIO
 
@@ -291,6 +291,29 @@ def _far(x: Array, y: Array, exact: bool) -> str:
     return "" if far <= limit else f"differs by {far:.3g}, where at most {limit:.3g} is allowed"
 
 
+def peaks(threads: int) -> dict[str, float]:
+    """Measured rates of this machine: flops of float32 products, and bytes of memory, in a microsecond.
+
+    Args:
+        threads: How many may work.
+    """
+    from threadpoolctl import threadpool_limits
+
+    # the best of many short runs on one thread: other work on the machine cannot make a peak too low
+    a, x = np.ones((256, 256), np.float32), np.ones(1 << 22, np.float32)
+    y = np.empty_like(x)
+    with threadpool_limits(1):
+        flops = max(2 * 256**3 / _took(lambda: a @ a) for _ in range(40))
+    moved = max(2 * x.nbytes / _took(lambda: np.copyto(y, x)) for _ in range(10))
+    return {"flops": flops * threads, "bytes": moved * threads}
+
+
+def _took(function: Callable[[], object]) -> float:
+    start = perf_counter()
+    function()
+    return (perf_counter() - start) * 1e6
+
+
 def limit_memory(more: int) -> None:
     """Let this process take so many bytes more than it has, where the system can limit it."""
     try:
@@ -315,6 +338,8 @@ def main() -> None:
                     limit_memory(int(request["memory"]))
                     trial = Trial(request["inputs"], request["outputs"], request["reference"], request["default"])
                     answer: Any = trial.prepare()
+                case "peaks":
+                    answer = peaks(int(request["threads"]))
                 case "check":
                     assert trial is not None
                     answer = trial.check(request["name"], request["lowered"], request["same"], request["exact"])

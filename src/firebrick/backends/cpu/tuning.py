@@ -13,9 +13,10 @@ from functools import cache
 
 from firebrick.backends.cpu.compared import Tuned
 from firebrick.backends.cpu.runtime.pool import shared_pool
-from firebrick.backends.cpu.trial import CpuBench, reference_takes
+from firebrick.backends.cpu.trial import CpuBench, peaks, reference_takes
 from firebrick.compiler import cache as object_cache
 from firebrick.compiler.spec.base import problem as structure_and_sizes
+from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import KernelSpec, spec_of
 from firebrick.compiler.targets.llvm import naive_form
 from firebrick.compiler.targets.llvm.lower import lower
@@ -26,6 +27,7 @@ from firebrick.compiler.tune import choice
 from firebrick.compiler.tune.records import Record
 from firebrick.compiler.tune.searching import search
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, added
+from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.sources import fingerprint
 from firebrick.ir import Graph
@@ -33,6 +35,8 @@ from firebrick.ir.keys import key_of
 
 KEPT = 512
 """Maximum number of groups whose variants are kept in memory."""
+IN_MEMORY = 64 << 20
+"""Minimum bytes of operands and results that no cache holds."""
 LONGEST = 4.0
 """Maximum estimated seconds of a naive form that checks the default variant."""
 _selected: OrderedDict[object, tuple[Lowered, Tuned | None]] = OrderedDict()
@@ -124,10 +128,20 @@ def _chosen(
     def tried(problem: KernelProblem, competing: Sequence[KernelVariant]) -> Record:
         takes = reference_takes(spec.cost.flops, spec.cost.nbytes)
         reference = naive_form.lowered(spec, body.inputs, outputs, target) if takes < LONGEST else None
-        bench = CpuBench(body.inputs, outputs, offered[0], reference, 0.0)
+        bench = CpuBench(body.inputs, outputs, offered[0], reference, _bound_us(spec, outputs, threads))
         return search(problem, competing, bench, choice.records_of(device).barred(problem.structure))
 
     variant = choice.chosen(problem, offered, tried)
     if variant is offered[0]:
         return default, None
     return replace(variant.build(), doubt=default.doubt), (problem, variant.name, variant.order == offered[0].order)
+
+
+def _bound_us(spec: KernelSpec, outputs: Sequence[Aval], threads: int) -> float:
+    """The shortest time that this machine's arithmetic and memory allow; 0 if neither bounds the problem."""
+    rates = peaks(threads)
+    if not rates:
+        return 0.0
+    products = isinstance(spec, Contract) and outputs[0].dtype.name == "float32"
+    arithmetic = spec.cost.flops / rates["flops"] if products else 0.0
+    return max(arithmetic, spec.cost.nbytes / rates["bytes"] if spec.cost.nbytes > IN_MEMORY else 0.0)

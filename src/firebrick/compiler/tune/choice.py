@@ -23,7 +23,7 @@ from firebrick.core.errors import ConfigError, UnsupportedError
 from firebrick.core.lines import warn
 from firebrick.core.locks import forkable
 
-KEPT = 1024
+KEPT = 8192
 """Maximum number of decisions that ``explain_tuning`` remembers."""
 
 Search = Callable[[KernelProblem, Sequence[KernelVariant]], Record]
@@ -75,9 +75,9 @@ class _State:
 
     def changed(self) -> None:
         """Have programs compiled again that were compiled with other choices than those in force."""
-        pins = None if self.pinned is None else tuple(sorted(self.pinned.items()))
-        state = tuple(self.forced), pins, self.barred
-        config.compile_with("tuning", None if state == ((), None, 0) else state)
+        pins = tuple(sorted((self.pinned or {}).items()))
+        state = tuple(self.forced), pins, self.pinned is not None and not config.deterministic, self.barred
+        config.compile_with("tuning", None if state == ((), (), False, 0) else state)
 
 
 _state = _State()
@@ -259,7 +259,7 @@ def bar(problem: KernelProblem, variant: str, reason: str) -> None:
     _state.changed()
 
 
-def decisions() -> list[Choice]:
+def choices() -> list[Choice]:
     """What was chosen in this process, the latest last."""
     with _state.lock:
         return list(_state.decisions.values())
@@ -293,7 +293,7 @@ def explain_tuning() -> str:
         >>> import firebrick as fb
         >>> text = fb.explain_tuning()
     """
-    found = decisions()
+    found = choices()
     if not found:
         return (
             f"no kernel with variants was chosen in this process (fb.config.tune is {config.tune!r}; with 'off', and with "

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Protocol
 
+from firebrick.compiler.tune.bug_reports import write_report
 from firebrick.compiler.tune.progress import progress
 from firebrick.compiler.tune.records import Record, TuningWarning
-from firebrick.compiler.tune.reports import write_report
 from firebrick.compiler.tune.variant import DEFAULT, KernelProblem, KernelVariant
 from firebrick.core.lines import warn
 
@@ -75,8 +75,10 @@ def search(problem: KernelProblem, variants: Sequence[KernelVariant], bench: Ben
             barred[DEFAULT] = reason
             return record
         passed = [default]
-        first = bench.times(passed, 3)
-        best = median(first[DEFAULT]) if isinstance(first, dict) else float("inf")
+        quick = bench.times(passed, 3)
+        best = float("inf")
+        if isinstance(quick, dict):
+            best = record.times[DEFAULT] = median(quick[DEFAULT])
         for v in sorted(others, key=lambda v: v.cost_us):
             if best * PEAK <= bench.bound_us:
                 break
