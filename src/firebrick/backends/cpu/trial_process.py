@@ -23,6 +23,7 @@ from ml_dtypes import finfo
 
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.targets.llvm.host import compile_many
+from firebrick.compiler.targets.llvm.library_product import library
 from firebrick.compiler.targets.llvm.lowered import Lowered
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import FirebrickError
@@ -330,6 +331,7 @@ def main() -> None:
     """Answer the parent's requests until it closes the pipe."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
+    library()  # whose functions a kernel may call
     trial: Trial | None = None
     while (request := _read(requests)) is not None:
         try:

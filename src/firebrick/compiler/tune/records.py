@@ -107,7 +107,7 @@ class Records(Mapping[str, Record]):
             if content["device"] != self.device:
                 raise ValueError("records of another device")
             found = {r["problem"]: _checked(Record(**r)) for r in content["records"]}
-        except (ValueError, TypeError, KeyError, RecursionError) as e:
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
             warn(f"the records of tuning are not used: {e}", TuningWarning)
             return {}, ""
         return found, hashlib.sha256(image).hexdigest()

@@ -18,10 +18,12 @@ from firebrick.core.lines import warn
 
 NEAR = 0.97
 """A variant wins only with less than this fraction of another's time."""
+FAR = 0.75
+"""A variant that takes longer than the fastest divided by this, in a few samples, is not measured further."""
 PEAK = 0.9
 """The search ends when a variant has this fraction of the speed that the device allows."""
 ROUNDS = 11
-MOST = 16
+MOST = 28
 """Maximum number of variants that are tried for a problem, those of the lowest estimated time."""
 
 
@@ -91,12 +93,14 @@ def search(problem: KernelProblem, variants: Sequence[KernelVariant], bench: Ben
             passed.append(v)
             quick = bench.times([v], 3)
             if isinstance(quick, dict):
-                best = min(best, median(quick[v.name]))
-        passed = [v for v in variants if v in passed]
+                record.times[v.name] = median(quick[v.name])
+                best = min(best, record.times[v.name])
+        slow = {name for name, us in record.times.items() if us * FAR > best and name != DEFAULT}
+        passed = [v for v in variants if v in passed and v.name not in slow]
         while len(passed) > 1:
             samples = bench.times(passed, ROUNDS)
             if isinstance(samples, dict):
-                record.times = {name: median(found) for name, found in samples.items()}
+                record.times |= {name: median(found) for name, found in samples.items()}
                 break
             hung = next(v for v in passed if v.name == samples)
             barred[samples] = reason = "it did not return, after it had passed the check"
@@ -110,10 +114,9 @@ def search(problem: KernelProblem, variants: Sequence[KernelVariant], bench: Ben
 
 def _fastest(variants: Sequence[KernelVariant], times: dict[str, float]) -> str:
     """The first of the variants whose times are near the shortest."""
-    if not times:
-        return DEFAULT
-    shortest = min(times[v.name] for v in variants)
-    return next(v.name for v in variants if times[v.name] * NEAR <= shortest)
+    measured = [v.name for v in variants if v.name in times]
+    shortest = min((times[name] for name in measured), default=0.0)
+    return next((name for name in measured if times[name] * NEAR <= shortest), DEFAULT)
 
 
 def _report(problem: KernelProblem, variant: KernelVariant, reason: str, bench: Bench) -> None:

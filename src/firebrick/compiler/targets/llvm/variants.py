@@ -1,4 +1,4 @@
-"""The variants of a specification on processors: other blocks and packing of products, and other divisions among threads."""
+"""The variants of a specification on processors: other algorithms and blocks of products, other divisions among threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import partial
 from firebrick.compiler.program.launch import ALIGNED
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import KernelSpec
-from firebrick.compiler.targets.llvm import products
+from firebrick.compiler.targets.llvm import library_product, products
 from firebrick.compiler.targets.llvm.contract.alternatives import alternatives
+from firebrick.compiler.targets.llvm.library_product import suits_library
 from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.tune.variant import DEFAULT, KernelVariant
@@ -41,6 +42,9 @@ def variants(
         for a in alternatives(spec, target):
             build = partial(products.lowered, spec, inputs, outputs, target, a)
             found.append(KernelVariant(a.name, a.order or SAME, build, cost_us=cost * a.cost))
+        if suits_library(spec):
+            build = partial(library_product.lowered, spec, list(inputs), threads)
+            found.append(KernelVariant("library", "library", build, cost_us=0.95 * cost))
     seen = [_chunks(default)]
     for n in CHUNKS if threads > 1 else ():
         made = replace(default, parts=tuple(_divided(p, n) for p in default.parts))
