@@ -1,4 +1,4 @@
-"""The kernels of other bits than the default's that a run used are part of its checkpoint, and used again when it is resumed."""
+"""The kernels of other bits than the default's that a run used are part of its checkpoint; a resumed run uses them again."""
 
 from __future__ import annotations
 
