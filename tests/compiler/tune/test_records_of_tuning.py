@@ -142,6 +142,22 @@ def test_a_whole_entry_of_another_form_is_not_used(change: Any) -> None:
         assert len(Records("a device")) == 0
 
 
+def test_records_of_other_sources_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(problem(64), "fast")
+    with monkeypatch.context() as changed:
+        changed.setattr(records, "fingerprint", lambda: b"others")
+        choice.forget()
+        assert name(problem(64), variants("fast")) == DEFAULT
+        changed.setattr(records, "fingerprint", lambda: None)  # not known: nothing is read or written
+        choice.forget()
+        assert name(problem(64), variants("fast")) == DEFAULT
+        kept(problem(65), "fast")
+        assert name(problem(65), variants("fast")) == "fast", "in this process"
+    choice.forget()
+    assert name(problem(64), variants("fast")) == "fast"
+    assert name(problem(65), variants("fast")) == DEFAULT
+
+
 def test_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST", 5)
     for n in range(9):

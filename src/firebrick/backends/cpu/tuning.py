@@ -13,7 +13,6 @@ from functools import cache
 
 from firebrick.backends.cpu.compared import Tuned
 from firebrick.backends.cpu.runtime.pool import shared_pool
-from firebrick.backends.cpu.trial import CpuBench, peaks, reference_takes
 from firebrick.compiler import cache as object_cache
 from firebrick.compiler.spec.base import problem as structure_and_sizes
 from firebrick.compiler.spec.contract import Contract
@@ -25,11 +24,9 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.variants import variants
 from firebrick.compiler.tune import choice
 from firebrick.compiler.tune.records import Record
-from firebrick.compiler.tune.searching import search
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, added
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
-from firebrick.core.sources import fingerprint
 from firebrick.ir import Graph
 from firebrick.ir.keys import key_of
 
@@ -57,14 +54,12 @@ def _processor() -> str:
 
 @cache
 def _device(target: Target) -> str:
-    sources = fingerprint()
-    parts = [_processor(), f"{target}", target.features, str(target.width_bits), f"llvmlite, LLVM: {object_cache.versions()}"]
-    # without a hash of the sources nothing may be kept for another process: a name that no other process has
-    return "\n".join([*parts, sources.hex() if sources else f"process {os.getpid()}"])
+    versions = f"llvmlite, LLVM: {object_cache.versions()}"
+    return "\n".join([_processor(), f"{target}", target.features, str(target.width_bits), versions])
 
 
 def device_key() -> str:
-    """Identifies this processor for the records of the autotuner: model, features, versions, sources of the generators."""
+    """Identifies this processor for the records of the autotuner: model, features, versions."""
     return _device(Target.host())
 
 
@@ -126,6 +121,9 @@ def _chosen(
         return default, None
 
     def tried(problem: KernelProblem, competing: Sequence[KernelVariant]) -> Record:
+        from firebrick.backends.cpu.trial import CpuBench, reference_takes  # imported here, since few processes measure
+        from firebrick.compiler.tune.searching import search
+
         takes = reference_takes(spec.cost.flops, spec.cost.nbytes)
         reference = naive_form.lowered(spec, body.inputs, outputs, target) if takes < LONGEST else None
         bench = CpuBench(body.inputs, outputs, offered[0], reference, _bound_us(spec, outputs, threads))
@@ -139,6 +137,8 @@ def _chosen(
 
 def _bound_us(spec: KernelSpec, outputs: Sequence[Aval], threads: int) -> float:
     """The shortest time that this machine's arithmetic and memory allow; 0 if neither bounds the problem."""
+    from firebrick.backends.cpu.trial import peaks
+
     rates = peaks(threads)
     if not rates:
         return 0.0

@@ -16,6 +16,7 @@ from typing import Any
 from firebrick.compiler import cache
 from firebrick.core.lines import warn
 from firebrick.core.locks import forkable
+from firebrick.core.sources import fingerprint
 
 MOST = 4096
 """Maximum number of records of a device; the oldest are dropped first."""
@@ -106,6 +107,8 @@ class Records(Mapping[str, Record]):
             content = json.loads(image)
             if content["device"] != self.device:
                 raise ValueError("records of another device")
+            if content["sources"] != _sources():  # kernels of the same names may be others
+                return {}, ""
             found = {r["problem"]: _checked(Record(**r)) for r in content["records"]}
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
             warn(f"the records of tuning are not used: {e}", TuningWarning)
@@ -113,7 +116,11 @@ class Records(Mapping[str, Record]):
         return found, hashlib.sha256(image).hexdigest()
 
     def _write(self) -> None:
-        content = {"device": self.device, "records": [asdict(r) for r in self._found.values()]}
+        sources = _sources()
+        if sources is None:  # no other process could tell whether its kernels are these
+            self.stamp = str(id(self._found)) if self._found else ""
+            return
+        content = {"device": self.device, "sources": sources, "records": [asdict(r) for r in self._found.values()]}
         image = json.dumps(content, separators=(",", ":")).encode()
         llvm, llvmlite = cache.versions()[::-1]
         facts = {
@@ -122,6 +129,12 @@ class Records(Mapping[str, Record]):
         }  # fmt: skip
         cache.store.save(self._key, image, facts)
         self.stamp = hashlib.sha256(image).hexdigest() if self._found else ""
+
+
+def _sources() -> str | None:
+    """A hash of the sources that generate kernels; None if it is not known."""
+    found = fingerprint()
+    return None if found is None else found.hex()
 
 
 def _checked(r: Record) -> Record:
