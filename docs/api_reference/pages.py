@@ -53,7 +53,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
         )),
         Page("dtypes", "Dtypes and constants", "Data types, their limits and their promotion; mathematical constants.", (
             *_DTYPES, "firebrick.core.dtypes", "fb.e", "fb.inf", "fb.nan", "fb.newaxis", "fb.pi", "fb.__array_api_version__",
-            f"{F}inspection", "fb.__version__",
+            f"{F}inspection", "fb.explain_tuning", "fb.force_variant", "fb.__version__",
         )),
         Page("creation", "Creation and conversion", "Tensors from values, shapes and other arrays.", (
             f"{F}creation", f"{F}conversion", "fb.read",

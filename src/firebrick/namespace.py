@@ -31,6 +31,7 @@ from firebrick.backends.memory import (
 )
 from firebrick.backends.registry import default_device, devices, set_default_device, unavailable, use_device
 from firebrick.backends.registry import find_device as device
+from firebrick.compiler.tune.choice import explain_tuning, force_variant
 from firebrick.core.autocast import autocast
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -496,6 +497,7 @@ __all__ = [
     "expand_dims",
     "explain_fallbacks",
     "explain_recompiles",
+    "explain_tuning",
     "expm1",
     "eye",
     "finfo",
@@ -510,6 +512,7 @@ __all__ = [
     "floor",
     "floor_divide",
     "fold2d",
+    "force_variant",
     "from_dlpack",
     "full",
     "full_like",

@@ -147,4 +147,4 @@ def test_a_switch_that_is_neither_on_nor_off_is_an_error(name: str, text: str, m
 
 
 def test_there_are_switches() -> None:
-    assert {"cpu_compile", "jit", "torch_compile", "verify_graphs", "winograd"} <= set(SWITCHES)
+    assert {"cpu_compile", "jit", "torch_compile", "verify_graphs", "deterministic"} <= set(SWITCHES)

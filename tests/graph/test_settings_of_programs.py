@@ -21,7 +21,7 @@ SOURCES = Path(fb.__file__).parent
 COMPILED = {name for name, setting in SETTINGS.items() if setting.compiled}
 OTHERS: dict[str, Any] = {
     "cpu_compile": False, "cpu_vector_bits": 128, "fallback": "silent", "kernel_loop_limit": 1000, "torch_compile": True,
-    "winograd": True,
+    "tune": "off", "deterministic": False, "verify_every": 3,
 }  # fmt: skip
 """Another value of each of them."""
 ELSEWHERE = {
@@ -116,11 +116,11 @@ def calls_of_a_convolution() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, fb.jit], ids=["eager", "jit"])
-def test_the_second_call_of_a_convolution_is_winograds(transform: Callable[..., Any]) -> None:
+def test_the_second_call_of_a_convolution_is_that_of_a_forced_variant(transform: Callable[..., Any]) -> None:
     plain, operands = calls_of_a_convolution()
     f = transform(plain)
     before = f(*operands).numpy().tobytes()
-    with fb.config.scope(winograd=True):
+    with fb.force_variant("winograd"):
         found = f(*operands).numpy().tobytes()
         assert found == fb.jit(lambda x, w: plain(x, w))(*operands).numpy().tobytes()
     assert found != before

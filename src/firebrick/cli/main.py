@@ -17,6 +17,7 @@ from firebrick.cli.explain import explain
 from firebrick.cli.launch import launch
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
+from firebrick.cli.tune import tune
 from firebrick.core.version import __version__
 
 
@@ -26,5 +27,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache, explain):
+for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache, explain, tune):
     main.add_command(command)

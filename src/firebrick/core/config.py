@@ -27,6 +27,13 @@ def _threads(text: Any) -> int:
     return n
 
 
+def _calls(text: Any) -> int:
+    n = int(text)
+    if n < 0:
+        raise ValueError
+    return n
+
+
 def _seconds(text: Any) -> float:
     seconds = float(text)
     if not 0 < seconds < 1e9:
@@ -53,7 +60,7 @@ def _switch(value: Any) -> bool:
 
 
 _ACCEPTS: dict[Callable[[Any], Any], str] = {
-    _count: "an int ≥ 1", _threads: "an int in [0, 1024]", _seconds: "a number of seconds in (0, 1e9)",
+    _count: "an int ≥ 1", _calls: "an int ≥ 0", _threads: "an int in [0, 1024]", _seconds: "a number of seconds in (0, 1e9)",
     _bytes: "a number of bytes, such as 1000000, 64M or 2 GiB", _names: "names, comma separated",
     _switch: "1, true, on, 0, false or off", str: "a text", int: "an int",
 }  # fmt: skip
@@ -95,6 +102,9 @@ SETTINGS = {
     "cpu_vector_bits": Setting(
         0, int, "bits of the vectors of compiled CPU code (0: the widest of the machine)", (0, 128, 256, 512), True
     ),
+    "deterministic": Setting(
+        True, _switch, "whether only kernels are used whose results equal the default kernels' in every bit", compiled=True
+    ),
     "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
     "distributed_backend": Setting(
         "", str, "the library through which ranks of a process group communicate (empty: gloo)", ("", "gloo", "nccl", "mpi")
@@ -114,11 +124,15 @@ SETTINGS = {
     "torch_compile": Setting(
         False, _switch, "whether the torch engine passes compiled programs to torch.compile", compiled=True
     ),
-    "winograd": Setting(
-        False,
-        _switch,
-        "3×3 convolutions with fewer multiplications, precise only relative to the largest values nearby",
-        compiled=True,
+    "tune": Setting(
+        "cached",
+        str,
+        "kernels: the defaults; the fastest that were measured; or those, measuring what is new",
+        ("off", "cached", "on"),
+        True,
+    ),
+    "verify_every": Setting(
+        0, _calls, "compare every n-th call of a program with tuned kernels with the default kernels (0: never)", compiled=True
     ),
     "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),
 }
@@ -143,6 +157,7 @@ class Config:
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})
         object.__setattr__(self, "_sources", {})
+        object.__setattr__(self, "_more", {})
         self._show()
         self.load_environment()
 
@@ -189,7 +204,22 @@ class Config:
         """Set every setting as an instance attribute, which Python finds without calling ``__getattr__``."""
         shown = {name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()}
         self.__dict__.update(shown)
-        self.__dict__["compiled_with"] = tuple(shown[name] for name, setting in SETTINGS.items() if setting.compiled)
+        compiled = tuple(shown[name] for name, setting in SETTINGS.items() if setting.compiled)
+        self.__dict__["compiled_with"] = (*compiled, *self._more.values())
+
+    def compile_with(self, name: str, value: Any) -> None:
+        """Set something that is no setting, and that engines read while they compile, such as the choices of the autotuner.
+
+        Args:
+            name: Of what it is.
+            value: Hashable; None for what there is by default.
+        """
+        if self._more.get(name) == value:
+            return
+        self._more.pop(name, None)
+        if value is not None:
+            self._more[name] = value
+        self._show()
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"firebrick.config has no setting {name!r}; there are {', '.join(SETTINGS)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from firebrick.compiler.tune import choice
 from firebrick.train import description, settings
 from firebrick.train.callbacks import notify, resume_callbacks, states_of
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot
@@ -90,6 +91,7 @@ class Snapshots:
             "metrics": measures if cursor else None,
             "history": [asdict(row) for row in state.history],
             "best": None if state.best is None else asdict(state.best),
+            "kernels": choice.used(),
         }
         optimizer = own.optimizer.state_dict()
         if own.ema is not None:
@@ -169,6 +171,8 @@ class Snapshots:
         own.strategy.load_state(theirs.strategy)
         state.epoch, state.step, state.history, state.best = theirs.epoch, theirs.step, History(theirs.history), theirs.best
         state.cursor, state.loader, state.measures, state.resumed = theirs.cursor, theirs.loader, theirs.metrics, True
+        if theirs.kernels is not None:
+            choice.pin(theirs.kernels)
         if self.run is not None:
             self.run.adopt(found)
         notes = resume_callbacks(own.callbacks, found)

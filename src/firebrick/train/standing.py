@@ -40,6 +40,7 @@ class Resumed:
     metrics: dict[str, Any] | None
     strategy: dict[str, Any]
     precision: dict[str, Any]
+    kernels: dict[str, str] | None
 
 
 def resumed(found: Checkpoint, metrics: Metrics, named: bool = False) -> Resumed:
@@ -65,7 +66,11 @@ def resumed(found: Checkpoint, metrics: Metrics, named: bool = False) -> Resumed
             _metrics(found, state["metrics"], metrics, named),
             dict(state.get("strategy", {})),
             dict(found.optimizer.get("precision", {})),
+            None if "kernels" not in state else dict(state["kernels"]),
         )
+        for text in (own.kernels or {}).values():
+            if not isinstance(text, str):
+                raise TypeError("the name of a variant is a text")
         if "scale" in own.precision:
             _check_amount(own.precision["scale"])
             _count(own.precision["good"])

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.cpu import eager, restored
+from firebrick.backends.cpu.compared import compare
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.loops import loop_kernel
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
 from firebrick.backends.cpu.runtime.pool import native as native_pool
 from firebrick.backends.cpu.runtime.pool import release_scratch
 from firebrick.backends.cpu.runtime.results import LEAST, RESULTS
+from firebrick.backends.cpu.tuning import collected, untuned
 from firebrick.backends.numpy.engine import HostBackend, loud_ufunc
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
@@ -92,14 +94,23 @@ class CpuBackend(HostBackend):
         reasons: list[str] = []
         proofs = Proofs()
         fused = fuse(graph, kind_of, POLICY, reasons, proved=proofs)
-        kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
+        with collected() as tuned:
+            kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
         linked = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
-        if form is not None:
+        # a program with other bits than the default's is chosen in each process, which a checkpoint records
+        if form is not None and all(same for _, _, same in tuned):
             restored.keep(form, fused, kernels, linked)
         program = write(self, fused, kernels, linked.segment_plan.plan, device, linked.functions)
         program.notes += explained(kinds, kernels, linked.segment_plan, reasons, proofs.refused)
+        program.notes += [f"tuned: {name!r} computes {problem.text}" for problem, name, _ in tuned]
+        if tuned and config.verify_every:
+            compare(program, config.verify_every, tuned, lambda: self._untuned(graph, device, given, ready))
         return program
+
+    def _untuned(self, graph: Graph, device: Device, given: tuple[int, ...], ready: tuple[int, ...]) -> Executable:
+        with untuned():
+            return self._compiled(graph, device, given, ready, None)
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> np.ndarray[Any, Any]:
         return self.copy(array, device)

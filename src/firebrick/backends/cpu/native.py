@@ -17,6 +17,7 @@ from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.arena import ArenaPool
 from firebrick.backends.cpu.runtime.results import LEAST, RESULTS
 from firebrick.backends.cpu.runtime.segment import Segment
+from firebrick.backends.cpu.tuning import selected
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.program.expression import ROWS, Kernel
 from firebrick.compiler.program.launch import Launch
@@ -122,7 +123,7 @@ def _wrong(body: Graph, lowered: Lowered) -> str:
 
 def native_kernel(body: Graph) -> Kernel:
     """The kernel of a fused node, not yet compiled."""
-    lowered = lower(body, Target.host())
+    lowered = selected(body)
     return kernel_of(NativeNode(lowered, partial(_alone, body, lowered)), len(body.inputs))
 
 

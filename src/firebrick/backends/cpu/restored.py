@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from firebrick.backends.cpu.native import Linked, functions
+from firebrick.backends.cpu.tuning import device_key
 from firebrick.compiler import Executable, Kernel, Plan, Step, choose, reuse, write
 from firebrick.compiler.fusion.policy import in_force
 from firebrick.compiler.program.launch import Launch
@@ -23,6 +24,7 @@ from firebrick.compiler.spec.faults import FaultSite, Site
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import find_many, identities
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.tune.choice import stamp
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import KernelCompileError
@@ -67,13 +69,13 @@ class Form:
 
 def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form | None:
     """The form of a program; None if it is not stored."""
-    if not reuse.wanted(len(graph.nodes)):
+    if not reuse.wanted(len(graph.nodes)) or config.tune == "on" or config.verify_every:
         return None
     found = encoded(graph)
     if found is None:
         return None
     tables, text = found
-    settings = astuple(in_force(POLICY)), astuple(Target.host()), config.compiled_with
+    settings = astuple(in_force(POLICY)), astuple(Target.host()), config.compiled_with, stamp(device_key())
     return Form(tables, text + json.dumps([sorted(donate), list(ready), *settings]).encode())
 
 

@@ -28,12 +28,19 @@ class LoweredKernel:
         buffers: Numbers of its buffers: the group's inputs come first, then its results, then temporary buffers.
         cost_us: Estimate of its time on one thread, in microseconds.
         sites: The checks whose faults it reports, by number.
+        chunk: How much of its grid a thread takes at a time; by default what the estimate of its time gives.
     """
 
     kernel: NativeKernel
     buffers: tuple[At, ...]
     cost_us: float
     sites: tuple[FaultSite, ...] = ()
+    chunk: int | None = None
+
+    @property
+    def taken(self) -> int:
+        """How much of its grid a thread takes at a time; 0 for all of it, on the calling thread."""
+        return chunk_of(self.kernel.grid, self.cost_us) if self.chunk is None else self.chunk
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -74,7 +81,7 @@ class Lowered:
         """
         return [
             Launch(
-                p.kernel.name, tuple(within(at, b) for b in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
+                p.kernel.name, tuple(within(at, b) for b in p.buffers), p.kernel.grid, p.taken,
                 p.kernel.scratch, p.cost_us, p.sites,
             )
             for p in self.parts
@@ -93,7 +100,7 @@ class Lowered:
                 return (inputs[b[0]] if b[0] < own else b[0] + more), b[1]
             return inputs[b] if b < own else b + more
 
-        parts = tuple(LoweredKernel(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.sites) for p in self.parts)
+        parts = tuple(replace(p, buffers=tuple(map(buffer, p.buffers))) for p in self.parts)
         over = tuple(frozenset(inputs) - {v for i, v in enumerate(inputs) if i not in o} for o in self.over)
         return replace(self, parts=parts, over=over)
 

@@ -10,6 +10,8 @@ from math import prod
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import FORWARD, INPUT, Convolution
 from firebrick.compiler.targets.llvm.contract import (
+    DEFAULT,
+    Alternative,
     Contraction,
     Epilogue,
     contraction,
@@ -29,12 +31,14 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 """Supported dtypes."""
 
 
-def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
+def lowered(
+    spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target, how: Alternative = DEFAULT
+) -> Lowered:
+    """The kernels of a specification; arguments as for ``loop_kernels.lowered``, and the alternative to implement."""
     g, first = spec.convolution, spec.parts[0]
     factors = first.left.source, first.right.source
     if g is not None and g.direction != FORWARD:
-        return contracted([(c, factors) for c in _gradient(g, target)], len(inputs))
+        return contracted([(c, factors) for c in _gradient(g, target, how)], len(inputs))
     epilogue = Epilogue(
         tuple(matrix_layout(x.dtype, x.view) for x in spec.operands),
         tuple((r.expression, matrix_layout(r.dtype, r.view)) for r in spec.results),
@@ -42,9 +46,9 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
     if g is not None:
         # without an epilogue, special algorithms (depthwise) may be chosen
         plain = epilogue.plain and epilogue.results[0][1].dtype == g.dtype
-        made = _named(forward(g, target, NAME, None if plain else epilogue), "conv")
+        made = _named(forward(g, target, NAME, None if plain else epilogue, how), "conv")
     else:
-        made = _named(contraction(problem_of(first), target, NAME, epilogue), "matmul")
+        made = _named(contraction(problem_of(first), target, NAME, epilogue, adjusted=how.adjusted), "matmul")
     extra_inputs = [x.source for x in spec.operands]
     exprs = [r.expression for r in spec.results]
     steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(first.domain)
@@ -65,9 +69,10 @@ def _over(spec: Contract, made: Contraction, inputs: Sequence[Aval], result: Ava
     return frozenset(i for i in others if [view for j, view in views if j == i] == [first.result])
 
 
-def _gradient(g: Convolution, target: Target) -> list[Contraction]:
-    name = f"conv_{g.direction}_{blake2b(f'{g} {target}'.encode(), digest_size=12).hexdigest()}"
-    return input_gradient(g, target, name) if g.direction == INPUT else [weight_gradient(g, target, name)]
+def _gradient(g: Convolution, target: Target, how: Alternative) -> list[Contraction]:
+    text = f"{g} {target}" if how is DEFAULT else f"{g} {target} {how}"
+    name = f"conv_{g.direction}_{blake2b(text.encode(), digest_size=12).hexdigest()}"
+    return input_gradient(g, target, name, how) if g.direction == INPUT else [weight_gradient(g, target, name, how)]
 
 
 def _named(c: Contraction, kind: str) -> Contraction:

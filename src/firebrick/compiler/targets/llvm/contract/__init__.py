@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.spec.parts import Bound
-from firebrick.compiler.targets.llvm.contract.algorithms import forward, input_gradient, weight_gradient
+from firebrick.compiler.targets.llvm.contract.algorithms import DEFAULT, forward, input_gradient, weight_gradient
+from firebrick.compiler.targets.llvm.contract.alternatives import Alternative
 from firebrick.compiler.targets.llvm.contract.blocked import Contraction, ContractionKernel, contraction
 from firebrick.compiler.targets.llvm.contract.choose import Variant, choose
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, fits, product, stored
@@ -25,6 +26,8 @@ from firebrick.compiler.targets.llvm.contract.problem import (
 )
 
 __all__ = [
+    "DEFAULT",
+    "Alternative",
     "Bound",
     "Contraction",
     "ContractionKernel",

@@ -24,13 +24,14 @@ from firebrick.compiler.targets.llvm.contract.choose import (
     has_single_strides,
     stores_directly,
 )
-from firebrick.compiler.targets.llvm.contract.dot import COLUMNS, dots, suits_dot, swapped
+from firebrick.compiler.targets.llvm.contract.dot import COLUMNS, dots
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
 from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, compute_type, plain
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.omitted import flag_nan, mend_if, mending
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel, power_of_two
 from firebrick.compiler.targets.llvm.contract.problem import FactorLayout, MatrixLayout, Problem, period, row_major
+from firebrick.compiler.targets.llvm.contract.sides import oriented
 from firebrick.compiler.targets.llvm.memory import stored_type, tail_mask
 from firebrick.compiler.targets.llvm.target import Target
 
@@ -87,8 +88,9 @@ SIGNATURE = "(ptr noalias %bufs, i64 %begin, i64 %end, ptr noalias %scratch, ptr
 
 
 def contraction(
-    p: Problem, target: Target, name: str, epilogue: Epilogue | None = None, variant: Variant | None = None
-) -> Contraction:
+    p: Problem, target: Target, name: str, epilogue: Epilogue | None = None, variant: Variant | None = None,
+    adjusted: Callable[[Problem, Variant, Target], Variant] | None = None,
+) -> Contraction:  # fmt: skip
     """Kernels for a problem.
 
     Args:
@@ -97,19 +99,19 @@ def contraction(
         name: Name of the functions, to which each kernel adds a suffix.
         epilogue: The results; by default the product, with the layout ``p.c``.
         variant: Variant to implement; by default that of ``choose``.
+        adjusted: Changes the variant of ``choose``.
     """
     epilogue, sides = (epilogue or stored(p.c)).simplified(), (0, 1)
-    # vectors run along the lanes of B, so C must be contiguous along them: else the transposed product is computed
-    if variant is None and (_is_column_major(p, epilogue.results[0][1]) or (not suits_dot(p) and suits_dot(swapped(p)))):
-        p, epilogue, sides = swapped(p), epilogue.swapped(), (1, 0)
+    if variant is None:
+        p, transposed = oriented(p, epilogue.results[0][1])
+        if transposed:
+            epilogue, sides = epilogue.swapped(), (1, 0)
     same = [r for _, r in epilogue.results if epilogue.plain or r.dtype == plain(compute_type(p.c.dtype))]
     p = replace(p, c=same[0]) if same else p
-    return _BlockedGenerator(p, target, name, epilogue, variant or choose(p, target), sides).generate()
-
-
-def _is_column_major(p: Problem, c: MatrixLayout) -> bool:
-    """Whether a result is contiguous along its columns, and not along its rows."""
-    return p.m > 1 and p.n > 1 and c.rows[-1].stride == 1 and c.lanes[-1].stride != 1
+    if variant is None:
+        variant = choose(p, target)
+        variant = adjusted(p, variant, target) if adjusted is not None else variant
+    return _BlockedGenerator(p, target, name, epilogue, variant, sides).generate()
 
 
 Consumer = Callable[[IRBuilder, Sequence[str], Sequence[Value], str], None]

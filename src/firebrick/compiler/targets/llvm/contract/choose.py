@@ -47,19 +47,20 @@ class Variant:
     dots: bool = False
 
 
-def choose(p: Problem, target: Target) -> Variant:
+def choose(p: Problem, target: Target, dots: bool = True) -> Variant:
     """The variant of a contraction.
 
     Args:
         p: The problem, simplified.
         target: Processor to generate for.
+        dots: Whether sums may be vectorised along k.
     """
     type_ = compute_type(p.c.dtype)
     size = bytes_of(type_)
     vl = target.width_bits // (8 * size)
     if p.empty:
         return Variant(1, vl, vl, 1, vl, DIRECT, DIRECT, False)
-    if suits_dot(p):
+    if dots and suits_dot(p):
         groups = -(-p.n // COLUMNS)
         # about 2e5 flops a work unit, which outweigh its dispatch, but at most 32 work units
         nc = min(groups, max(1, -(-groups // 32), int(2e5 / (2.0 * p.m * COLUMNS * p.k)))) * COLUMNS
@@ -114,16 +115,29 @@ def _tile(p: Problem, target: Target, vl: int) -> tuple[int, int]:
             continue
         tiles = -(-p.m // max_rows)
         rows = -(-p.m // tiles)
-        whole, rest = divmod(p.m, rows)
-        cycles = whole * _cycles(rows, vectors) + (_cycles(rest, vectors) if rest else 0)
-        panels, left = divmod(p.n, vectors * vl)
-        cost: float = cycles * panels
-        if left:
-            tail = -(-left // vl)
-            cost += whole * _cycles(rows, tail) + (_cycles(rest, tail) if rest else 0)
+        cost = tile_cycles(p, vl, rows, vectors)
         if cost < best * 0.97:  # the estimate is rough, so a later candidate must be better by 3 %
             best, shape = cost, (rows, vectors)
     return shape
+
+
+def tile_cycles(p: Problem, vl: int, rows: int, vectors: int) -> float:
+    """Estimated cycles of one step of k of all tiles, partial ones at the edges included.
+
+    Args:
+        p: The problem.
+        vl: Lanes of a vector.
+        rows: Rows of a tile.
+        vectors: Vectors of a row of a tile.
+    """
+    whole, rest = divmod(p.m, rows)
+    cycles = whole * _cycles(rows, vectors) + (_cycles(rest, vectors) if rest else 0)
+    panels, left = divmod(p.n, vectors * vl)
+    cost: float = cycles * panels
+    if left:
+        tail = -(-left // vl)
+        cost += whole * _cycles(rows, tail) + (_cycles(rest, tail) if rest else 0)
+    return cost
 
 
 def _cycles(rows: int, vectors: int) -> float:

@@ -6,9 +6,10 @@ result. Each position of the result depends on its own patch only.
 
 The error is that of a sum of the same length over the patch, relative to the patch's largest elements. If elements of a patch
 differ by orders of magnitude, it exceeds the op table's tolerance, which is relative to Σ|x||w| of each position: 178 eps were
-measured for normal values times e to the power of three normal ones, and the table allows 16. Therefore the setting
-``winograd`` is off by default. Overflow, infinities and NaN make some position of the result non-finite. The whole result is
-then computed again as a product over patches, so that special values are those of the plain sum.
+measured for normal values times e to the power of three normal ones, and the table allows 16. Therefore it is a variant for
+the autotuner, which is used only if the setting ``deterministic`` is off, or if it is forced. Overflow, infinities and NaN make
+some position of the result non-finite. The whole result is then computed again as a product over patches, so that special
+values are those of the plain sum.
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015. Here the factors ½ of G are moved to Aᵀ, so
 that denormal weights lose no bits.

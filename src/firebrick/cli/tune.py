@@ -1,0 +1,136 @@
+"""``firebrick tune``: measures the variants of a program's kernels, and keeps the fastest for later processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from firebrick.cli.reporting import reported
+from firebrick.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from firebrick.core.tensor import Tensor
+
+IMAGE, CHANNELS, SERIES, WINDOW, HORIZON = 28, 1, 7, 96, 24
+"""Sizes of the images and series of the models."""
+
+
+@click.command()
+@click.argument("what", metavar="[MODEL|FILE:FUNCTION]", required=False)
+@click.option("--input", "inputs", multiple=True, metavar="DTYPE[SHAPE]", help="An argument of FUNCTION, in order.")
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Samples of a model's batch.")
+@click.option("--image-size", type=click.IntRange(4), default=IMAGE, show_default=True, help="For classifiers.")
+@click.option("--channels", type=click.IntRange(1), default=CHANNELS, show_default=True, help="For classifiers.")
+@click.option("--device", default="cpu", show_default=True, help="Device whose kernels are tuned.")
+@click.option(
+    "--any-order", is_flag=True, help="Try kernels too whose results differ in their last bits; used if `deterministic` is off."
+)
+@reported
+def tune(
+    what: str | None, inputs: tuple[str, ...], batch: int, image_size: int, channels: int, device: str, any_order: bool
+) -> None:
+    """Measure which kernels are fastest on this machine.
+
+    MODEL is the name of a model, whose training step and inference are tuned for one batch size; by default all of them are.
+    FILE:FUNCTION names a function of tensors in a Python file, with an --input for each argument.
+
+    What is found serves programs with the same sizes, on the same machine and with the same versions (`firebrick cache list`
+    shows it). Every variant is compared with the default kernel first, in a process of its own; one that is wrong, crashes or
+    does not return is never used.
+    """
+    from firebrick.backends.registry import find_device, use_device
+    from firebrick.compiler.tune.choice import choices
+    from firebrick.core.config import config
+    from firebrick.models import names
+
+    home = find_device(device)
+    if home.engine != "cpu":
+        raise ConfigError("devices with variants of kernels are those of the cpu engine", device, "leave out --device")
+    if inputs and (what is None or ":" not in what):
+        raise ConfigError(
+            "--input gives the arguments of FILE:FUNCTION", what or "no function", "name a function, or leave it out"
+        )
+    start, seen = perf_counter(), set[str]()
+    with use_device(home), config.scope(tune="on", deterministic=not any_order):
+        if what is not None and ":" in what:
+            programs: Iterator[tuple[str, Callable[[], Any]]] = iter([(what, _call(what, inputs))])
+        else:
+            programs = ((name, _model(name, batch, image_size, channels)) for name in ([what] if what else names()))
+        for name, run in programs:
+            run()
+            new = [c for c in choices() if c.problem.id not in seen]
+            seen |= {c.problem.id for c in new}
+            _print(name, new)
+    count = "1 kernel" if len(seen) == 1 else f"{len(seen)} kernels"
+    click.echo(f"{count} in {perf_counter() - start:.0f} s; used from now on where fb.config.tune is 'cached' (the default)")
+
+
+def _call(where: str, inputs: tuple[str, ...]) -> Callable[[], Any]:
+    from firebrick.cli.explain import _argument, _check_takes, _function
+    from firebrick.functions.creation import zeros
+    from firebrick.graph import jit
+
+    function = _function(where)
+    arguments = [_argument(text) for text in inputs]
+    _check_takes(function, arguments)
+    return lambda: jit(function)(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
+
+
+def _model(name: str, batch: int, image_size: int, channels: int) -> Callable[[], Any]:
+    """The training step and the inference of a model."""
+    from firebrick import models, optim, random
+    from firebrick.autodiff import value_and_grad
+    from firebrick.functions.losses import cross_entropy, mse_loss
+    from firebrick.graph import jit
+
+    x: Tensor
+    if models.canonical(name) in models.names("forecasting"):
+        model = models.build(name, series=SERIES, window=WINDOW, horizon=HORIZON)
+        x, y = random.normal((batch, WINDOW, SERIES)), random.normal((batch, HORIZON, SERIES))
+        loss = mse_loss
+    else:
+        model = models.build(name, image_size, channels)
+        x, y = random.normal((batch, channels, image_size, image_size)), random.integers((batch,), low=0, high=10)
+        loss = cross_entropy
+    optimizer = optim.Adam(model, lr=1e-3)
+
+    @jit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        value, gradients = value_and_grad(lambda model: loss(model(x), y))(model)
+        optimizer.update(model, gradients)
+        return value
+
+    def run() -> None:
+        step(x, y)
+        model.eval()
+        jit(lambda x: model(x))(x)
+
+    return run
+
+
+def _print(name: str, found: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from firebrick.compiler.tune.choice import records_of
+    from firebrick.compiler.tune.variant import DEFAULT
+
+    table = Table(title=name, box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for column in ("kernel", "default", "fastest", "variant", "barred"):
+        table.add_column(column, overflow="fold")
+    for c in found:
+        records = records_of(c.problem.device)
+        times = records[c.problem.id].times if c.problem.id in records else {}
+        barred = ", ".join(records.barred(c.problem.structure))
+        best = times.get(c.variant)
+        table.add_row(
+            Text(c.problem.text), f"{times[DEFAULT]:.1f} µs" if DEFAULT in times else "",
+            f"{best:.1f} µs" if best is not None else "", Text(c.variant, "green" if c.variant != DEFAULT else ""),
+            Text(barred, "red"),
+        )  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
