@@ -88,6 +88,7 @@ class Snapshots:
             "loader": state.loader,
             "cursor": cursor,
             "metrics": measures if cursor else None,
+            "stopping": state.stopping if state.lasting else None,
             "history": [asdict(row) for row in state.history],
             "best": None if state.best is None else asdict(state.best),
         }
@@ -169,6 +170,7 @@ class Snapshots:
         own.strategy.load_state(theirs.strategy)
         state.epoch, state.step, state.history, state.best = theirs.epoch, theirs.step, History(theirs.history), theirs.best
         state.cursor, state.loader, state.measures, state.resumed = theirs.cursor, theirs.loader, theirs.metrics, True
+        state.stopping = theirs.stopping
         if self.run is not None:
             self.run.adopt(found)
         notes = resume_callbacks(own.callbacks, found)

@@ -40,6 +40,7 @@ class Resumed:
     metrics: dict[str, Any] | None
     strategy: dict[str, Any]
     precision: dict[str, Any]
+    stopping: str | None
 
 
 def resumed(found: Checkpoint, metrics: Metrics, named: bool = False) -> Resumed:
@@ -65,7 +66,10 @@ def resumed(found: Checkpoint, metrics: Metrics, named: bool = False) -> Resumed
             _metrics(found, state["metrics"], metrics, named),
             dict(state.get("strategy", {})),
             dict(found.optimizer.get("precision", {})),
+            state.get("stopping"),
         )
+        if not isinstance(own.stopping, str | None):
+            raise TypeError(f"{shown(own.stopping)} instead of a reason")
         if "scale" in own.precision:
             _check_amount(own.precision["scale"])
             _count(own.precision["good"])
