@@ -59,7 +59,7 @@ def inference(work: Work) -> tuple[Any, fb.Tensor]:
 
 ROWS: dict[str, Callable[..., fb.Tensor]] = {
     "softmax": lambda x: fb.softmax(x),
-    "layer_norm": lambda x, w, b: fb.layer_norm(x, w, b),
+    "layer_norm": lambda x, w, b: fb.layer_norm(x, weight=w, bias=b),
     "gelu": lambda x: fb.gelu(x),
     "cross_entropy": lambda x, y: fb.cross_entropy(x, y),
     "chain": lambda x: fb.relu(2 * x + 1) * fb.sigmoid(x),

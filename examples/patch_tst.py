@@ -41,7 +41,7 @@ class PatchTST(nn.Module):
         mean = fb.mean(x, axis=1, keepdims=True)  # reversible instance normalisation
         scale = fb.std(x, axis=1, keepdims=True) + 1e-3
         series = ((x - mean) / scale).mT.reshape(-1, x.shape[1])  # [batch · channels, look_back]
-        patches = fb.unfold(series, 1, self.patch, self.patch // 2)
+        patches = fb.unfold(series, axis=1, size=self.patch, step=self.patch // 2)
         tokens = self.encoder(self.embedding(patches) + self.positions)
         forecast = self.head(tokens.reshape(tokens.shape[0], -1))
         return forecast.reshape(x.shape[0], x.shape[2], -1).mT * scale + mean

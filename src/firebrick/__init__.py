@@ -6,6 +6,7 @@
 [2.0, 4.0, 6.0]
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ def _load() -> None:
 if not TYPE_CHECKING:  # for a type checker, other names are errors
 
     def __getattr__(name: str) -> Any:
+        if f"firebrick.{name}" in _sys.modules:  # another thread has imported it, and has yet to set it here
+            return _import_module(f"firebrick.{name}")
         if "__all__" not in globals() and name not in ("__path__", "__wrapped__"):
             _load()
             if name in globals():

@@ -4,6 +4,8 @@ import sys as _sys
 from math import e, inf, nan, pi
 from typing import Any
 
+import firebrick.functions as _functions  # noqa: F401  before its parts
+import firebrick.graph as _graph  # noqa: F401  before its parts
 from firebrick.autodiff import (
     Gradients,
     attach,

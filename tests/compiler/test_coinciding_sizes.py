@@ -81,7 +81,7 @@ def test_weights_of_a_norm_that_are_sums_of_rows_are_not_taken_for_the_row() -> 
     wide = x.astype(np.float64)
     mean, var = wide.mean(axis=1, keepdims=True), wide.var(axis=1, keepdims=True)
     want = (wide - mean) / np.sqrt(var + 1e-5) * wide.sum(axis=1) + wide.sum(axis=0)
-    got = fb.jit(lambda t: fb.layer_norm(t, fb.sum(t, axis=1), fb.sum(t, axis=0)))(fb.asarray(x))
+    got = fb.jit(lambda t: fb.layer_norm(t, weight=fb.sum(t, axis=1), bias=fb.sum(t, axis=0)))(fb.asarray(x))
     check(got, want, 64)
 
 

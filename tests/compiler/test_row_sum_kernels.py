@@ -37,7 +37,7 @@ def norm_gradient(shape: tuple[int, ...], name: str = "float32") -> tuple[Graph,
     rng = np.random.default_rng(3)
     operands = [rng.normal(size=s) for s in (shape, shape[-1:], shape[-1:], shape)]
     tensors = [fb.asarray(a.astype(np.float32)).astype(getattr(fb, name)) for a in operands]
-    run = fb.jit(lambda x, w, b, g: fb.vjp(lambda *xs: fb.layer_norm(*xs), x, w, b)[1](g))
+    run = fb.jit(lambda x, w, b, g: fb.vjp(lambda t, u, v: fb.layer_norm(t, weight=u, bias=v), x, w, b)[1](g))
     return run.graph(*tensors), [run, tensors]
 
 

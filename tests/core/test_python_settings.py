@@ -48,7 +48,7 @@ CALLED: dict[str, Any] = {
         IMAGE, fb.ones((4, 1, 3, 3)), stride=i(2), padding=((i(1), i(0)), (0, 1)), output_padding=i(1), groups=i(2)
     ),
     "max_pool2d": lambda i, f, b: fb.max_pool2d(IMAGE, i(2), stride=(i(1), i(2)), padding=i(1)),
-    "unfold": lambda i, f, b: fb.unfold(IMAGE, i(2), i(3), i(1)),
+    "unfold": lambda i, f, b: fb.unfold(IMAGE, axis=i(2), size=i(3), step=i(1)),
     "interpolate": lambda i, f, b: fb.interpolate(IMAGE, (i(3), i(5))),
     "interpolate by a factor": lambda i, f, b: fb.interpolate(IMAGE, scale_factor=f(1.5)),
     "group_norm": lambda i, f, b: fb.group_norm(IMAGE, i(2), eps=f(HALF)),

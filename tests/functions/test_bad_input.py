@@ -202,7 +202,7 @@ ROWS: dict[str, list[Row]] = {
         row("repeat", ShapeError, lambda o: fb.repeat(o.v, [1, 2]), "repeats", "2"),
         row("tile", ShapeError, lambda o: fb.tile(o.v, -1), "-1"),
         row("diagonal", ConfigError, lambda o: fb.diagonal(o.m, offset=0.5), "offset", "0.5"),
-        row("unfold", ShapeError, lambda o: fb.unfold(o.m, 1, 9), "9"),
+        row("unfold", ShapeError, lambda o: fb.unfold(o.m, axis=1, size=9), "9"),
     ],
     "pad": [
         row("pad", ShapeError, lambda o: fb.pad(o.m, -1), "widths", "-1"),
@@ -337,7 +337,7 @@ ROWS: dict[str, list[Row]] = {
     ],
     "normalisation": [
         row("group_norm", ShapeError, lambda o: fb.group_norm(o.image, 3), "groups", "3"),
-        row("layer_norm", ShapeError, lambda o: fb.layer_norm(o.m, o.seven), "weight", "float32[7]"),
+        row("layer_norm", ShapeError, lambda o: fb.layer_norm(o.m, weight=o.seven), "weight", "float32[7]"),
         row("layer_norm", ConfigError, lambda o: fb.layer_norm(o.m, eps="tiny"), "eps", "'tiny'"),
         row("batch_norm", ShapeError, lambda o: fb.batch_norm(o.m[:1]), "x", "float32[1,3]"),
         row("batch_norm", ConfigError, lambda o: fb.batch_norm(o.m, eps=None), "eps", "None"),

@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "all singular vectors of a square": (lambda: fb.linalg.svd(M), ["svd", "permute", "permute"]),
     "a maximum by norm": (lambda: fb.linalg.vector_norm(V, ord=float("inf")), ["abs", "max"]),
     "a sum by norm": (lambda: fb.linalg.vector_norm(V, ord=1), ["abs", "sum"]),
-    "layer norm of one axis": (lambda: fb.layer_norm(IMAGE, fb.ones(6), fb.zeros(6)), ["layer_norm"]),
+    "layer norm of one axis": (lambda: fb.layer_norm(IMAGE, weight=fb.ones(6), bias=fb.zeros(6)), ["layer_norm"]),
     "attention": (lambda: fb.scaled_dot_product_attention(Q, Q, Q), ["attention"]),
     "causal attention": (lambda: fb.scaled_dot_product_attention(Q, Q, Q, causal=True), ["attention"]),
     "mean squared error": (lambda: fb.mse_loss(V, V), ["subtract", "multiply", "mean"]),

@@ -324,7 +324,7 @@ def test_nothing_is_written_by_a_run_that_meets_a_wrong_value() -> None:
         (lambda n: fb.linspace(0, n, 3), 2),
         (lambda n: fb.top_k(X, n), 2),
         (lambda n: fb.one_hot(COUNTS, n), 3),
-        (lambda n: fb.rms_norm(X, fb.ones(3), eps=n * 1e-5), 1),
+        (lambda n: fb.rms_norm(X, weight=fb.ones(3), eps=n * 1e-5), 1),
         (lambda n: fb.var(X, correction=n), 1),
         (lambda n: fb.embedding(COUNTS, fb.ones((3, 2)), padding_index=n), 1),
         (lambda n: fb.linalg.vector_norm(X, ord=n), 1),

@@ -86,7 +86,10 @@ def test_bad_widths_say_what_was_expected(widths: Any, mode: str, error: type[Ex
 def test_windows_are_pytorchs(axis: int, size: int, step: int, device: str) -> None:
     torch = pytest.importorskip("torch")
     a = np.arange(5 * 6 * 7).reshape(5, 6, 7)
-    same(fb.unfold(fb.asarray(a, device=device), axis, size, step), torch.asarray(a).unfold(axis, size, step).numpy())
+    same(
+        fb.unfold(fb.asarray(a, device=device), axis=axis, size=size, step=step),
+        torch.asarray(a).unfold(axis, size, step).numpy(),
+    )
 
 
 _PATCHES = [
@@ -112,7 +115,7 @@ def test_patches_are_pytorchs(given: dict[str, Any], device: str) -> None:
 def test_gradients_flow_through_windows() -> None:
     x = fb.asarray(np.random.default_rng(0).normal(size=(1, 2, 4, 5)), device="numpy")
     for size, step in ((2, 1), (2, 2), (3, 2)):
-        fb.gradcheck(lambda x, s=size, t=step: fb.unfold(x * x, -1, s, t), [x])
+        fb.gradcheck(lambda x, s=size, t=step: fb.unfold(x * x, axis=-1, size=s, step=t), [x])
     fb.gradcheck(lambda x: fb.unfold2d(x * x, 2, stride=(1, 2), padding=1), [x])
     fb.gradcheck(lambda x: fb.fold2d(fb.unfold2d(x, 2) * 2.0, (4, 5), 2), [x])
 
@@ -120,9 +123,9 @@ def test_gradients_flow_through_windows() -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda x: fb.unfold(x, -1, 8), "size must be at most 7"),
-        (lambda x: fb.unfold(x, -1, 0), "int ≥ 1"),
-        (lambda x: fb.unfold(x, -1, 2, 0), "step is an int ≥ 1"),
+        (lambda x: fb.unfold(x, axis=-1, size=8), "size must be at most 7"),
+        (lambda x: fb.unfold(x, axis=-1, size=0), "int ≥ 1"),
+        (lambda x: fb.unfold(x, axis=-1, size=2, step=0), "step is an int ≥ 1"),
         (lambda x: fb.unfold2d(x, 9), "must fit into the padded image"),
         (lambda x: fb.unfold2d(x, (1, 2, 3)), "kernel is an int ≥ 1, or 2 of them"),
         (lambda x: fb.unfold2d(x, 2, padding=-1), "padding is an int ≥ 0"),
@@ -134,4 +137,4 @@ def test_bad_windows_say_what_was_expected(call: Any, text: str, device: str) ->
     with pytest.raises(fb.ShapeError, match=text):
         call(fb.zeros((2, 3, 6, 7), device=device))
     with pytest.raises(fb.OutOfRangeError):
-        fb.unfold(fb.zeros(3, device=device), 1, 2)
+        fb.unfold(fb.zeros(3, device=device), axis=1, size=2)

@@ -393,6 +393,23 @@ def test_an_object_of_another_class_that_holds_the_same_has_a_graph_of_its_own(o
     assert (captured.traces, given.traces) == (2, 2)
 
 
+def test_a_function_that_chooses_by_the_type_of_its_argument_runs_compiled_and_notices_what_is_registered() -> None:
+    @functools.singledispatch
+    def scaled(x: Any) -> Any:
+        return x
+
+    scaled.register(fb.Tensor, lambda x: x * 2.0)
+    compiled = fb.jit(lambda x: scaled(x))
+    assert compiled(ones()).tolist() == [2.0, 2.0]
+    assert compiled(ones()).tolist() == [2.0, 2.0]
+    assert compiled.traces == 1
+    scaled.register(fb.Tensor, lambda x: x * 3.0)
+    assert compiled(ones()).tolist() == [3.0, 3.0]
+    scaled.dispatch(int)  # which keeps what it found
+    assert compiled(ones()).tolist() == [3.0, 3.0]
+    assert compiled.traces == 2
+
+
 def test_what_only_the_making_of_an_object_reads_makes_no_new_graph_for_one_that_is_there() -> None:
     k = [2.0]
 

@@ -99,12 +99,12 @@ def test_an_embedding_bag_trains_as_torchs_does(
 ) -> None:  # fmt: skip
     torch = pytest.importorskip("torch", reason="torch, to compare with")
     theirs = torch.nn.EmbeddingBag(5, 3, mode=mode, padding_idx=padding, dtype=torch.float64)
-    ours = nn.EmbeddingBag(5, 3, mode, padding, **F64)
+    ours = nn.EmbeddingBag(5, 3, mode=mode, padding_index=padding, **F64)
     train_alike(ours, theirs, lambda rng: [rng.integers(0, 5, (4, 3))], lr=0.5)
     if mode == "sum" and padding is None:
         train_alike(
             ours, theirs, lambda rng: [rng.integers(0, 5, (4, 3)), rng.normal(size=(4, 3))], steps=3,
-            theirs_call=lambda m, i, w: m(i, per_sample_weights=w),
+            ours_call=lambda m, i, w: m(i, weights=w), theirs_call=lambda m, i, w: m(i, per_sample_weights=w),
         )  # fmt: skip
     if padding is not None:
         assert ours(fb.asarray([[padding, padding]])).tolist() == [[0.0, 0.0, 0.0]]
@@ -173,10 +173,10 @@ def test_lists_and_dicts_of_layers_are_parts() -> None:
         (lambda: nn.Linear(3, 2)([1.0, 2.0, 3.0]), OperandError, "Linear: x must be a Firebrick tensor"),
         (lambda: nn.Linear(-1, 2), ConfigError, "Linear: in_features is an int ≥ 0"),
         (lambda: nn.Embedding(5, 3, 5), OutOfRangeError, r"Embedding: padding_index lies in \[-5, 5\)"),
-        (lambda: nn.EmbeddingBag(5, 3, "max"), ConfigError, 'EmbeddingBag: mode is "mean" or "sum"'),
+        (lambda: nn.EmbeddingBag(5, 3, mode="max"), ConfigError, 'EmbeddingBag: mode is "mean" or "sum"'),
         (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([5])), IndexError, r"EmbeddingBag: indices must lie in \[0, 5\)"),
         (lambda: nn.Embedding(5, 3, -1)(fb.asarray([2, -1])), IndexError, r"Embedding: indices must lie(.|\n)*from -1 to 2"),
-        (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([1]), fb.ones(1)), ShapeError, 'in mode "sum"'),
+        (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([1]), weights=fb.ones(1)), ShapeError, 'in mode "sum"'),
         (lambda: nn.Bilinear(3, 2, 1)(fb.ones((4, 3)), fb.ones((5, 2))), ShapeError, "x1 and x2 have equal axes but the last"),
         (lambda: nn.Bilinear(3, 2, 1)(fb.ones((4, 2)), fb.ones((4, 2))), ShapeError, r"x1 is \[\.\.\., 3\]"),
     ],

@@ -20,8 +20,8 @@ SHAPE = (60, 40, 3, 3)
 FAN_IN, FAN_OUT = 360, 540
 # standard deviation, and bound if there is one
 KINDS: dict[str, tuple[Callable[..., nn.Parameter], float, float | None]] = {
-    "uniform": (lambda s, **h: initial.uniform(s, 0.3, **h), 0.3 / sqrt(3), 0.3),
-    "normal": (lambda s, **h: initial.normal(s, 0.3, **h), 0.3, None),
+    "uniform": (lambda s, **h: initial.uniform(s, bound=0.3, **h), 0.3 / sqrt(3), 0.3),
+    "normal": (lambda s, **h: initial.normal(s, std=0.3, **h), 0.3, None),
     "xavier_uniform": (lambda s, **h: initial.xavier_uniform(s, 2.0, **h), 2 * sqrt(2 / 900), 2 * sqrt(6 / 900)),
     "xavier_normal": (lambda s, **h: initial.xavier_normal(s, 2.0, **h), 2 * sqrt(2 / 900), None),
     "kaiming_uniform": (lambda s, **h: initial.kaiming_uniform(s, sqrt(5), **h), sqrt(1 / 3 / 360), sqrt(1 / 360)),
@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[Callable[..., nn.Parameter], float, float | None]] = {
 }  # fmt: skip
 EVERY = {
     **{n: k[0] for n, k in KINDS.items()},
-    "trunc_normal": lambda s, **h: initial.trunc_normal(s, 0.5, low=-0.5, high=1.0, **h),
+    "trunc_normal": lambda s, **h: initial.trunc_normal(s, std=0.5, low=-0.5, high=1.0, **h),
     "orthogonal": initial.orthogonal,
     "constant": lambda s, generator=None, **h: initial.constant(s, 3.0, **h),
     "dirac": lambda s, generator=None, **h: initial.dirac(s, **h),
@@ -62,7 +62,9 @@ def test_gains_and_fans_are_torchs(name: str) -> None:
 def test_a_truncated_normal_has_the_moments_of_its_formula(low: float, high: float) -> None:
     mean, std, n = 0.5, 0.8, 40_000
     bounds = mean + low * std, mean + high * std
-    w = initial.trunc_normal((n,), std, mean, *bounds, generator=fb.random.Generator(0), dtype=fb.float64).numpy()
+    w = initial.trunc_normal(
+        (n,), std=std, mean=mean, low=bounds[0], high=bounds[1], generator=fb.random.Generator(0), dtype=fb.float64
+    ).numpy()
     assert w.min() >= bounds[0]
     assert w.max() <= bounds[1]
     # φ and Φ of the nearer tail, so that they do not cancel
@@ -129,7 +131,7 @@ def test_a_split_batch_does_not_move_initial_values() -> None:
         (lambda: initial.xavier_uniform((3,)), ShapeError, r"fans: a weight is \[out, in, …\]"),
         (lambda: initial.kaiming_normal((3, 2), mode="fan"), ConfigError, 'mode is "fan_in" or "fan_out"'),
         (lambda: initial.gain("gelu"), ConfigError, "gain: nonlinearity is"),
-        (lambda: initial.trunc_normal((3,), 0.0), ConfigError, "trunc_normal: std is > 0 and low < high"),
+        (lambda: initial.trunc_normal((3,), std=0.0), ConfigError, "trunc_normal: std is > 0 and low < high"),
         (lambda: initial.trunc_normal((3,), low=2.0, high=1.0), ConfigError, "low < high"),
         (lambda: initial.trunc_normal((3,), low=50.0, high=60.0), ConfigError, "the range holds some of the distribution"),
         (lambda: initial.orthogonal((3,)), ShapeError, "orthogonal: a weight is"),

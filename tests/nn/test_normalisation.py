@@ -153,7 +153,8 @@ def test_norms_agree_on_every_engine_in_narrow_dtypes(
     "norm",
     [fb.layer_norm, fb.rms_norm, fb.batch_norm, lambda x: fb.group_norm(x, 2), fb.instance_norm,
      lambda x: fb.local_response_norm(x, 3),
-     lambda x: fb.layer_norm(x, fb.ones(16, dtype=x.dtype, device=x.device), fb.zeros(16, dtype=x.dtype, device=x.device))],
+     lambda x: fb.layer_norm(
+         x, weight=fb.ones(16, dtype=x.dtype, device=x.device), bias=fb.zeros(16, dtype=x.dtype, device=x.device))],
     ids=["layer", "rms", "batch", "group", "instance", "local response", "affine layer"],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -239,22 +240,22 @@ def test_statistics_are_state_and_move_with_the_module() -> None:
         (lambda: nn.GroupNorm(2, 4)(fb.ones(4)), ShapeError, r"GroupNorm: x is \[batch, 4, ...\]"),
         (lambda: fb.group_norm(fb.ones((2, 6)), 4), ShapeError, "group_norm: groups is an int ≥ 1 that divides the 6 channels"),
         (lambda: fb.group_norm(fb.ones((2, 6)), 0), ShapeError, "groups is an int ≥ 1"),
-        (lambda: fb.batch_norm(fb.ones((2, 6)), fb.ones(5)), ShapeError, r"batch_norm: weight is \[6\]"),
+        (lambda: fb.batch_norm(fb.ones((2, 6)), weight=fb.ones(5)), ShapeError, r"batch_norm: weight is \[6\]"),
         (lambda: fb.batch_norm(fb.ones((2, 6)), mean=fb.ones(6)), ShapeError, "mean and variance are given together"),
         (lambda: fb.batch_norm(fb.ones(6)), ShapeError, r"batch_norm: x is \[batch, channels, ...\]"),
         (lambda: fb.batch_norm(fb.asarray([[1], [2]])), DTypeError, "batch_norm: x needs a floating dtype"),
         (lambda: nn.LayerNorm((3, 4))(fb.ones((4, 3))), ShapeError, r"LayerNorm: x is \[..., 3, 4\]"),
         (lambda: nn.LayerNorm(()), ConfigError, "LayerNorm: features names at least one axis"),
-        (lambda: fb.layer_norm(fb.ones((2, 3)), fb.ones(2), fb.ones(3)), ShapeError, "layer_norm: the last axes of x"),
+        (lambda: fb.layer_norm(fb.ones((2, 3)), weight=fb.ones(2), bias=fb.ones(3)), ShapeError, "layer_norm: the last axes"),
         (lambda: fb.layer_norm(fb.ones(3), shape=(2, 3)), ShapeError, "layer_norm: the last axes of x"),
         (lambda: fb.layer_norm(fb.ones(())), ShapeError, "layer_norm: the last axes of x"),
         (lambda: fb.layer_norm(fb.ones((2, 0))), ShapeError, "layer_norm: there must be values to take the mean of"),
-        (lambda: fb.rms_norm(fb.ones((2, 0)), fb.ones(0)), ShapeError, "rms_norm: there must be values"),
+        (lambda: fb.rms_norm(fb.ones((2, 0)), weight=fb.ones(0)), ShapeError, "rms_norm: there must be values"),
         (lambda: fb.group_norm(fb.ones((2, 4, 0)), 2), ShapeError, "group_norm: there must be values"),
         (lambda: fb.local_response_norm(fb.ones((2, 3)), 2), ShapeError, "local_response_norm: x is"),
         (lambda: fb.local_response_norm(fb.ones((2, 3, 4)), 0), ShapeError, "local_response_norm: size is an int ≥ 1"),
         (lambda: nn.RMSNorm(3)(fb.ones((3, 4))), ShapeError, r"RMSNorm: x is \[..., 3\]"),
-        (lambda: fb.rms_norm(fb.ones((3, 4)), fb.ones(3)), ShapeError, "rms_norm: the last axes of x"),
+        (lambda: fb.rms_norm(fb.ones((3, 4)), weight=fb.ones(3)), ShapeError, "rms_norm: the last axes of x"),
     ],
 )
 def test_bad_input_is_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:

@@ -334,7 +334,7 @@ def test_a_list_of_parameters_is_updated_like_a_module() -> None:
         (lambda p: optim.SGD([p], lr=0.1, momentum=1.0), r"SGD: momentum lies in \[0, 1\)"),
         (lambda p: optim.SGD([p], lr=0.1, nesterov=True), "SGD: nesterov needs momentum"),
         (lambda p: optim.SGD([p], lr=0.1, dampening=2.0), r"SGD: dampening lies in \[0, 1\]"),
-        (lambda p: optim.SGD([p], 0.1, 0.9, True, dampening=0.1), "SGD: nesterov has no dampening"),
+        (lambda p: optim.SGD([p], 0.1, 0.9, nesterov=True, dampening=0.1), "SGD: nesterov has no dampening"),
         (lambda p: optim.SGD([p], lr=optim.cosine), "a learning rate is a number or a schedule"),
         (lambda p: optim.Adam([p], betas=0.9), "Adam: betas are two numbers"),
         (lambda p: optim.Adamax([p], eps=0.0), "Adamax: eps is a finite number > 0"),

@@ -266,7 +266,12 @@ KEYWORDS: dict[str, dict[str, Any]] = {"tensordot": {"axes": 1}}
 # arguments given by keyword only
 BY_NAME = {
     "scaled_dot_product_attention": ("mask", "bias"),
-    "batch_norm": ("mean", "variance"),
+    "unfold": ("axis", "size"),
+    "layer_norm": ("weight", "bias"),
+    "rms_norm": ("weight",),
+    "batch_norm": ("weight", "bias", "mean", "variance"),
+    "instance_norm": ("weight", "bias"),
+    "binary_cross_entropy_with_logits": ("pos_weight",),
     "average": ("axis", "weights"),
     "diff": ("n", "axis", "prepend", "append"),
     "histogram": ("range", "weights"),
@@ -317,7 +322,7 @@ class Call:
     def __call__(self, arguments: dict[str, Any], **keywords: Any) -> Any:
         positional: list[Any] = []
         grouped: dict[str, list[Any]] = {}
-        by_name = {k: arguments[k] for k in BY_NAME.get(self.name, ())}
+        by_name = {k: arguments[k] for k in BY_NAME.get(self.name, ()) if k in arguments}
         for key, value in arguments.items():
             if key in by_name:
                 continue

@@ -171,6 +171,52 @@ def test_stop_ends_fit_after_the_epoch_and_a_further_fit_goes_on() -> None:
     assert bits(made) == bits(whole)
 
 
+@pytest.mark.parametrize("event", ["on_step_end", "on_epoch_end"])
+def test_a_run_that_was_asked_to_stop_is_ended_after_resume_too_and_a_further_fit_goes_on(tmp_path: Path, event: str) -> None:
+    whole = learner()
+    whole.fit(*loaders(), epochs=3)
+
+    class Once(Callback):
+        pass
+
+    setattr(Once, event, lambda self, learner, *_: learner.stop("a test") if learner.epoch < 2 else None)
+    first = learner(callbacks=[Once()], out=tmp_path / "run")
+    assert len(first.fit(*loaders(), epochs=3, draw=False)) == 1
+    resumed = learner(out=tmp_path / "run")
+    resumed.resume()
+    with pytest.warns(NothingTrainedWarning, match="a callback stops it after 1 epochs, for this reason: a test"):
+        assert len(resumed.fit(*loaders(), epochs=3, draw=False)) == 1
+    assert len(resumed.fit(*loaders(), epochs=3, draw=False)) == 3
+    assert bits(resumed) == bits(whole)
+
+
+def test_an_epoch_in_which_a_run_was_asked_to_stop_is_finished_after_resume(tmp_path: Path) -> None:
+    whole = learner()
+    whole.fit(*loaders(), epochs=1)
+
+    class Early(Callback):
+        def on_step_end(self, learner: Learner, step: int, values: Any) -> None:
+            if step == 1:
+                learner.stop("a test")
+            if step == 2:
+                learner.interrupts.stop()  # as where the process ends after a checkpoint within the epoch
+
+    with pytest.raises(TrainingInterrupted):
+        learner(callbacks=[Early()], out=tmp_path / "run").fit(*loaders(), epochs=3, draw=False)
+    lines: list[str] = []
+    resumed = learner(out=tmp_path / "run", log=lines.append)
+    resumed.resume()
+    assert len(resumed.fit(*loaders(), epochs=3, draw=False)) == 1
+    assert "stopped after epoch 1 of 3: a test" in lines
+    assert bits(resumed) == bits(whole)
+
+
+def test_stop_without_a_running_fit_stops_nothing() -> None:
+    made = learner()
+    made.stop()
+    assert len(made.fit(*loaders(), epochs=2)) == 2
+
+
 def test_early_stopping_stops_gives_back_the_best_values_and_resumes(tmp_path: Path) -> None:
     class Values(Callback):
         def __init__(self) -> None:

@@ -1,5 +1,6 @@
 """Engines, their contract, their registry and the global dispatch."""
 
+import firebrick.compiler as _compiler  # noqa: F401  before its parts
 from firebrick.backends.contract import ACCELERATED, ARITHMETIC, STORAGE, Backend
 from firebrick.backends.dispatch import Dispatch, dispatch, read
 from firebrick.backends.fallback import explain_fallbacks

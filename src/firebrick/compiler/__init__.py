@@ -1,5 +1,7 @@
 """Graphs to executables: a memory plan and straight-line programs of an engine's kernels."""
 
+import firebrick.compiler.kernel as _kernel  # noqa: F401  before its parts
+import firebrick.ir as _ir  # noqa: F401  before its parts
 from firebrick.compiler.program.expression import Kernel, call
 from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import Begin, Engine, Executable, Step, build, choose, write

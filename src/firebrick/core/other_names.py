@@ -312,7 +312,7 @@ METHODS: Names = {
     "trace": "fb.linalg.trace(x)",
     "take": "fb.take(x, indices, axis=0)",
     "swapaxes": "fb.swapaxes(x, 0, 1)",
-    "unfold": "fb.unfold(x, axis, size, step)",
+    "unfold": "fb.unfold(x, axis=axis, size=size, step=step)",
     "data": "x.detach()",
 }
 

@@ -54,6 +54,8 @@ def broadcast_shapes(*shapes: Shape, op: str = "broadcast_shapes") -> Shape:
 def normalize_axis(axis: Any, ndim: int, op: str) -> int:
     """``axis`` as 0 ≤ axis < ndim."""
     try:
+        if axis is True or axis is False:  # as in torch.std(x, True), where it is no axis
+            raise TypeError
         i = index(axis)
     except TypeError:
         raise ShapeError(f"{op}: axis must be an int", repr(axis), "pass an int") from None

@@ -1,5 +1,7 @@
 """Data sets, and the loaders that bring them to a device in batches."""
 
+import firebrick.backends.numpy as _numpy  # noqa: F401  before its parts
+import firebrick.random as _random  # noqa: F401  before its parts
 from firebrick.data import datasets as datasets
 from firebrick.data.assembly import WorkerInfo, worker_info
 from firebrick.data.augment import Augmentation, RandomCrop, RandomHorizontalFlip

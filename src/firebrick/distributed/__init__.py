@@ -3,6 +3,7 @@
 Importing this imports neither torch nor mpi4py; a group does when it is made.
 """
 
+import firebrick.functions as _functions  # noqa: F401  before its parts
 from firebrick.distributed.group import Group, Work
 from firebrick.distributed.local import LocalGroup
 from firebrick.distributed.mpi import MPIGroup

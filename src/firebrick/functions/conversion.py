@@ -263,9 +263,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None, **_o
     except (BufferError, RuntimeError, TypeError):
         if copy is False or kind != 1:
             raise
-        from firebrick.backends.numpy.dlpack import imported
+        from firebrick.backends.numpy import dlpack
 
-        return asarray(np.array(imported(x)), device=goal)
+        return asarray(np.array(dlpack.imported(x)), device=goal)
     made = wrap(native, goal.backend.describe(native), goal)
     made.storage = Storage(native, goal._memory, 0, BORROWED)
     return made if not copy else astype(made, made.dtype)

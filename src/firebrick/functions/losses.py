@@ -196,7 +196,7 @@ def _divided(total: Tensor, weights: Tensor) -> Tensor:
 
 @in_wide_float32
 def binary_cross_entropy_with_logits(
-    logits: Tensor, target: Tensor, /, weight: Tensor | None = None, pos_weight: Tensor | None = None, *,
+    logits: Tensor, target: Tensor, /, weight: Tensor | None = None, *, pos_weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """-(pos_weight · y · log σ(x) + (1 - y) · log(1 - σ(x))), without overflow, averaged over elements.

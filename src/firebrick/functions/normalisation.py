@@ -13,7 +13,7 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments, unknown_argument
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape
@@ -59,15 +59,15 @@ def log_softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
     return bind(OPS["log_softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "log_softmax")})  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def layer_norm(
     x: Tensor,
     /,
+    *,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    *,
     shape: Any = None,
     eps: float = 1e-5,
-    **_other: Never,
 ) -> Tensor:
     """(x - mean) / √(variance + eps) · weight + bias over the last axes.
 
@@ -83,11 +83,9 @@ def layer_norm(
 
     Example:
         >>> import firebrick as fb
-        >>> fb.layer_norm(fb.asarray([[-1.0, 1.0]]), fb.ones(2), fb.zeros(2), eps=0.0).tolist()
+        >>> fb.layer_norm(fb.asarray([[-1.0, 1.0]]), weight=fb.ones(2), bias=fb.zeros(2), eps=0.0).tolist()
         [[-1.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(layer_norm, _other)
     _floating("layer_norm", x, weight=weight, bias=bias)
     over = _trailing("layer_norm", x, shape, weight=weight, bias=bias)
     eps = number("layer_norm", "eps", eps)
@@ -102,9 +100,8 @@ def layer_norm(
     return _standardized(x, weight, bias, tuple(range(x.ndim - len(over), x.ndim)), eps)[0]
 
 
-def rms_norm(
-    x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, eps: float | None = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def rms_norm(x: Tensor, /, *, weight: Tensor | None = None, shape: Any = None, eps: float | None = None) -> Tensor:
     """x / √(mean(x²) + eps) · weight over the last axes.
 
     Args:
@@ -121,8 +118,6 @@ def rms_norm(
         >>> fb.rms_norm(fb.asarray([[3.0, -3.0]]), eps=0.0).tolist()
         [[1.0, -1.0]]
     """
-    if _other:
-        raise unknown_argument(rms_norm, _other)
     _floating("rms_norm", x, weight=weight)
     over = _trailing("rms_norm", x, shape, weight=weight)
     if eps is not None:
@@ -133,9 +128,10 @@ def rms_norm(
     return y.reshape(x.shape)
 
 
+@answers_arguments
 def batch_norm(
-    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, mean: Tensor | None = None,
-    variance: Tensor | None = None, eps: float = 1e-5, **_other: Never,
+    x: Tensor, /, *, weight: Tensor | None = None, bias: Tensor | None = None, mean: Tensor | None = None,
+    variance: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias for each channel.
 
@@ -159,8 +155,6 @@ def batch_norm(
         >>> fb.batch_norm(fb.asarray([[1.0], [3.0]]), mean=fb.ones(1), variance=fb.ones(1), eps=0.0).tolist()
         [[0.0], [2.0]]
     """
-    if _other:
-        raise unknown_argument(batch_norm, _other)
     check_channels("batch_norm", x, weight=weight, bias=bias, mean=mean, variance=variance)
     eps = number("batch_norm", "eps", eps)
     if (mean is None) != (variance is None):
@@ -196,9 +190,9 @@ def batch_norm_with_statistics(
     return y, mean.reshape(-1), var.reshape(-1)
 
 
+@answers_arguments
 def instance_norm(
-    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
-    **_other: Never,
+    x: Tensor, /, *, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias for each channel of each sample.
 
@@ -215,8 +209,6 @@ def instance_norm(
         >>> fb.instance_norm(fb.asarray([[[1.0, 3.0], [5.0, 9.0]]]), eps=0.0).tolist()
         [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
-    if _other:
-        raise unknown_argument(instance_norm, _other)
     check_channels("instance_norm", x, weight=weight, bias=bias)
     eps = number("instance_norm", "eps", eps)
     return instance_norm_with_statistics(x, weight, bias, eps, "instance_norm")[0]

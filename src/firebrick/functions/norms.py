@@ -24,7 +24,7 @@ from firebrick.functions.statistical import sum as sum_
 
 
 @in_wide_float32
-def vector_norm(x: Tensor, /, axis: Any = None, *, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) over axes, p = ``ord``; the gradient at 0 is 0.
 
     Args:

@@ -14,7 +14,7 @@ from firebrick.core.dtypes import bool_, python_scalar, scalar_fits, scalar_misf
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments, unknown_argument
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
@@ -145,7 +145,8 @@ def _after(x: Tensor, axis: int, width: int, mode: str) -> Tensor:
 # windows
 
 
-def unfold(x: Tensor, /, axis: int, size: int, step: int = 1, **_other: Never) -> Tensor:
+@answers_arguments
+def unfold(x: Tensor, /, *, axis: int, size: int, step: int = 1) -> Tensor:
     """Windows that slide along an axis: the axis counts them, and a new last axis holds their elements.
 
     Args:
@@ -159,11 +160,9 @@ def unfold(x: Tensor, /, axis: int, size: int, step: int = 1, **_other: Never) -
 
     Example:
         >>> import firebrick as fb
-        >>> fb.unfold(fb.arange(6), 0, 3, 2).tolist()
+        >>> fb.unfold(fb.arange(6), axis=0, size=3, step=2).tolist()
         [[0, 1, 2], [2, 3, 4]]
     """
-    if _other:
-        raise unknown_argument(unfold, _other)
     _operand("unfold", x)
     at = normalize_axis(axis, x.ndim, "unfold")
     (width,), (apart,) = _ints("unfold", "size", size, 1), _ints("unfold", "step", step, 1)

@@ -1,5 +1,7 @@
 """Capture: functions traced into graphs, passes over these, ``jit``, and control flow."""
 
+import firebrick.autodiff as _autodiff  # noqa: F401  before its parts
+import firebrick.backends as _backends  # noqa: F401  before its parts
 from firebrick.graph.control import cond, scan, while_loop
 from firebrick.graph.jit import Jit, disable_jit, jit
 from firebrick.graph.recompiles import Recompile, RecompileWarning, explain_recompiles

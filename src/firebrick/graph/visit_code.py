@@ -34,6 +34,8 @@ from firebrick.graph.spaces import ABSENT, reader, space_of
 from firebrick.graph.uses import REVEALING, passes_first, uses_of
 
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that exists
+# what ``functools.singledispatch`` keeps of its search in the registry, which is a captured value like any other
+_KEPT_BY_DISPATCH = frozenset({"dispatch_cache", "cache_token"})
 _SIGNATURES = frozenset({"__wrapped__", "__signature__"})  # a function with one of these may have arguments of other names
 
 
@@ -60,7 +62,8 @@ def function(w: Record, path: str, v: FunctionType) -> None:
     w.slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", ABSENT)))
     whole = uses_of(v.__code__).variables
     for name, content in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
-        cell(w, name, content, library or name in whole)
+        if v.__module__ != "functools" or name not in _KEPT_BY_DISPATCH:
+            cell(w, name, content, library or name in whole)
     if inner is not None:
         w.visit(path, inner)
     if len(v.__dict__) > (inner is not None):

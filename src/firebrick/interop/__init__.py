@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+import firebrick.functions as _functions  # noqa: F401  before its parts
+
 __all__ = ["einops"]
 
 

@@ -123,8 +123,8 @@ class EinMix(Module):
         self.einsum_pattern: str = plan.einsum_pattern
         place: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
         weight, weight_bound, bias, bias_bound = plan.parameters
-        self.weight = initial.uniform(tuple(weight), weight_bound, **place)
-        self.bias: Parameter | None = None if bias is None else initial.uniform(tuple(bias), bias_bound, **place)
+        self.weight = initial.uniform(tuple(weight), bound=weight_bound, **place)
+        self.bias: Parameter | None = None if bias is None else initial.uniform(tuple(bias), bound=bias_bound, **place)
         before, lengths_before, after, lengths_after = plan.layers
         self.before = None if before is None else Rearrange(before, **lengths_before)
         self.after = None if after is None else Rearrange(after, **lengths_after)

@@ -1,5 +1,6 @@
 """Small models for images and time series, and the table by which they are built by name."""
 
+import firebrick.nn as _nn  # noqa: F401  before its parts
 from firebrick.models.classifiers import CNN, cnn, lenet, mlp
 from firebrick.models.patchtst import PatchTST, patchtst
 from firebrick.models.recurrent import LSTMForecaster, lstm_forecaster

@@ -163,7 +163,7 @@ class PatchTST(Module):
         starts = np.arange(self.count)[:, None] * stride + np.arange(patch)
         self._places = np.minimum(starts, window - 1).reshape(-1)
         self.embed = Linear(patch, dim, **with_)
-        self.position = initial.uniform((self.count, dim), _POSITION_BOUND, **with_)
+        self.position = initial.uniform((self.count, dim), bound=_POSITION_BOUND, **with_)
         self.dropout = Dropout(dropout, generator=generator.fork())
         self.blocks = [PatchEncoderLayer(series, dim, heads, hidden, dropout, generator, **with_) for _ in range(layers)]
         self.head = Linear(self.count * dim, horizon, **with_)

@@ -23,7 +23,7 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int, **how: Any) -> Co
     """A convolution without bias, its weight from N(0, 2 / (outputs · kernel²))."""
     layer = Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False, **how)
     std = (2.0 / (outputs * kernel * kernel)) ** 0.5
-    layer.weight = initial.normal((outputs, inputs, kernel, kernel), std, **how)
+    layer.weight = initial.normal((outputs, inputs, kernel, kernel), std=std, **how)
     return layer
 
 

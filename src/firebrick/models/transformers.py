@@ -54,7 +54,7 @@ class PatchTransformer(Module):
         check_heads("transformer", dim, heads)
         self.side, self.patch, self.channels = _check_patch("transformer", "image", image, patch), patch, channels
         self.embed = Linear(channels * patch * patch, dim, **how)
-        self.position = initial.normal((self.side * self.side, dim), _POSITION_STD, **how)
+        self.position = initial.normal((self.side * self.side, dim), std=_POSITION_STD, **how)
         self.blocks = [TransformerEncoderLayer(dim, heads, dropout=dropout, **how) for _ in range(layers)]
         self.norm = LayerNorm(dim, dtype=how.get("dtype"), device=how.get("device"))
         self.head = Linear(dim, classes, **how)
@@ -145,7 +145,7 @@ class PatchForecaster(Module):
         self.window, self.patch = window, patch
         self.count = _check_patch(where, "window", window, patch)
         self.embed = Linear(patch, dim, **how)
-        self.position = initial.normal((self.count, dim), _POSITION_STD, **how)
+        self.position = initial.normal((self.count, dim), std=_POSITION_STD, **how)
         self.blocks = [TransformerEncoderLayer(dim, heads, **how) for _ in range(layers)]
         self.norm = LayerNorm(dim, dtype=how.get("dtype"), device=how.get("device"))
         self.head = Linear(self.count * dim, horizon, **how)

@@ -56,8 +56,8 @@ class _Convolution(Module):
         rows, columns = (in_channels, out_channels) if self._transposed else (out_channels, in_channels)
         shape = (rows, columns // groups, *self.kernel)
         bound = 1.0 / sqrt(size_of(shape[1:]))
-        self.weight = initial.uniform(shape, bound, **how)
-        self.bias = initial.uniform((out_channels,), bound, **how) if bias else None
+        self.weight = initial.uniform(shape, bound=bound, **how)
+        self.bias = initial.uniform((out_channels,), bound=bound, **how) if bias else None
 
     def _remedy(self, x: Tensor) -> str:
         """What to do about an input of another shape."""
@@ -245,7 +245,7 @@ class ConvTranspose1d(_Convolution):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: Sizes, stride: Sizes = 1, padding: Any = 0,
-        output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True, *,
+        output_padding: Sizes = 0, *, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
         generator: Generator | None = None, dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
         how = {"generator": generator, "dtype": dtype, "device": device}
@@ -285,7 +285,7 @@ class ConvTranspose2d(_Convolution):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: Sizes, stride: Sizes = 1, padding: Any = 0,
-        output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True, *,
+        output_padding: Sizes = 0, *, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
         generator: Generator | None = None, dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
         how = {"generator": generator, "dtype": dtype, "device": device}
@@ -325,7 +325,7 @@ class ConvTranspose3d(_Convolution):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: Sizes, stride: Sizes = 1, padding: Any = 0,
-        output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True, *,
+        output_padding: Sizes = 0, *, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
         generator: Generator | None = None, dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
         how = {"generator": generator, "dtype": dtype, "device": device}

@@ -125,7 +125,7 @@ class Unfold(Module):
         (1, 12, 9)
     """
 
-    def __init__(self, kernel: Sizes, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1) -> None:
+    def __init__(self, kernel: Sizes, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1) -> None:
         self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
 
     def forward(self, x: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class Fold(Module):
         (1, 3, 4, 4)
     """
 
-    def __init__(self, size: Sizes, kernel: Sizes, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1) -> None:
+    def __init__(self, size: Sizes, kernel: Sizes, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1) -> None:
         self.size, self.kernel, self.stride, self.padding, self.dilation = size, kernel, stride, padding, dilation
 
     def forward(self, x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import python_settings
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
@@ -75,8 +76,9 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+@answers_arguments
 def uniform(
-    shape: Target, bound: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
+    shape: Target, *, bound: float = 1.0, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
     """A parameter drawn from U(-bound, bound).
 
@@ -89,14 +91,15 @@ def uniform(
 
     Example:
         >>> import firebrick as fb
-        >>> fb.nn.initial.uniform((2, 3), 0.5).shape
+        >>> fb.nn.initial.uniform((2, 3), bound=0.5).shape
         (2, 3)
     """
     return _fill("uniform", shape, lambda s, g: _uniform(s, -bound, bound, g), generator, dtype, device)
 
 
+@answers_arguments
 def normal(
-    shape: Target, std: float = 1.0, mean: float = 0.0, *, generator: Generator | None = None, dtype: Any = None,
+    shape: Target, *, std: float = 1.0, mean: float = 0.0, generator: Generator | None = None, dtype: Any = None,
     device: Any = None,
 ) -> Parameter:  # fmt: skip
     """A parameter drawn from N(mean, std²).
@@ -111,14 +114,15 @@ def normal(
 
     Example:
         >>> import firebrick as fb
-        >>> fb.nn.initial.normal((4,), 0.02).shape
+        >>> fb.nn.initial.normal((4,), std=0.02).shape
         (4,)
     """
     return _fill("normal", shape, lambda s, g: _normal(s, g) * std + mean, generator, dtype, device)
 
 
+@answers_arguments
 def trunc_normal(
-    shape: Target, std: float = 1.0, mean: float = 0.0, low: float = -2.0, high: float = 2.0, *,
+    shape: Target, *, std: float = 1.0, mean: float = 0.0, low: float = -2.0, high: float = 2.0,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
 ) -> Parameter:  # fmt: skip
     """A parameter drawn from N(mean, std²) within [low, high]; other arguments as for ``uniform``.
@@ -140,7 +144,7 @@ def trunc_normal(
 
     Example:
         >>> import firebrick as fb
-        >>> bool(fb.all(fb.abs(fb.nn.initial.trunc_normal((100,), 0.02, low=-0.04, high=0.04)) <= 0.04))
+        >>> bool(fb.all(fb.abs(fb.nn.initial.trunc_normal((100,), std=0.02, low=-0.04, high=0.04)) <= 0.04))
         True
     """
     if not std > 0 or not low < high:
@@ -166,6 +170,7 @@ def trunc_normal(
     return _fill("trunc_normal", shape, draw, generator, dtype, device)
 
 
+@answers_arguments
 def xavier_uniform(
     shape: Target, gain: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
@@ -196,6 +201,7 @@ def xavier_uniform(
     return _fill("xavier_uniform", shape, draw, generator, dtype, device)
 
 
+@answers_arguments
 def xavier_normal(
     shape: Target, gain: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
@@ -223,6 +229,7 @@ def xavier_normal(
     )
 
 
+@answers_arguments
 def kaiming_uniform(
     shape: Target, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
@@ -254,6 +261,7 @@ def kaiming_uniform(
     return _fill("kaiming_uniform", shape, draw, generator, dtype, device)
 
 
+@answers_arguments
 def kaiming_normal(
     shape: Target, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
@@ -287,6 +295,7 @@ def kaiming_normal(
     return _fill("kaiming_normal", shape, draw, generator, dtype, device)
 
 
+@answers_arguments
 def orthogonal(
     shape: Target, gain: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
@@ -323,6 +332,7 @@ def orthogonal(
     return _fill("orthogonal", shape, draw, generator, dtype, device)
 
 
+@answers_arguments
 def sparse(
     shape: Target, sparsity: float, std: float = 0.01, *, generator: Generator | None = None, dtype: Any = None,
     device: Any = None,
@@ -362,6 +372,7 @@ def sparse(
     return _fill("sparse", shape, draw, generator, dtype, device)
 
 
+@answers_arguments
 def constant(shape: Target, value: float, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter whose elements are all ``value``.
 
@@ -379,6 +390,7 @@ def constant(shape: Target, value: float, *, dtype: Any = None, device: Any = No
     return _fill("constant", shape, lambda s, g: np.full(s, value, np.float64), None, dtype, device)
 
 
+@answers_arguments
 def zeros(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter of zeros.
 
@@ -396,6 +408,7 @@ def zeros(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     return constant(shape, 0.0, dtype=dtype, device=device)
 
 
+@answers_arguments
 def ones(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter of ones.
 
@@ -412,6 +425,7 @@ def ones(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     return constant(shape, 1.0, dtype=dtype, device=device)
 
 
+@answers_arguments
 def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A matrix [out, in] with ones on its diagonal.
 
@@ -438,6 +452,7 @@ def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Paramet
 
 
 @python_settings
+@answers_arguments
 def dirac(shape: Target, groups: int = 1, *, dtype: Any = None, device: Any = None) -> Parameter:
     """Kernels [out, in / groups, size, …] of a convolution that returns its channels unchanged, as many as there are.
 

@@ -52,8 +52,8 @@ class Linear(Module):
         self.in_features, self.out_features = in_features, out_features
         bound = 1.0 / sqrt(max(in_features, 1))
         how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
-        self.weight = initial.uniform((out_features, in_features), bound, **how)
-        self.bias = initial.uniform((out_features,), bound, **how) if bias else None
+        self.weight = initial.uniform((out_features, in_features), bound=bound, **how)
+        self.bias = initial.uniform((out_features,), bound=bound, **how) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., in] to [..., out].
@@ -112,8 +112,8 @@ class Bilinear(Module):
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
         bound = 1.0 / sqrt(in1_features)
         how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
-        self.weight = initial.uniform((out_features, in1_features, in2_features), bound, **how)
-        self.bias = initial.uniform((out_features,), bound, **how) if bias else None
+        self.weight = initial.uniform((out_features, in1_features, in2_features), bound=bound, **how)
+        self.bias = initial.uniform((out_features,), bound=bound, **how) if bias else None
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Map x1 [..., in1] and x2 [..., in2] to [..., out].
@@ -173,7 +173,7 @@ class Embedding(Module):
         check_sizes("Embedding", count=count, features=features)
         self.count, self.features = count, features
         self.padding_index = None if padding_index is None else _row_of("Embedding", padding_index, count)
-        self.weight = initial.normal((count, features), 1.0, generator=generator, dtype=dtype, device=device)
+        self.weight = initial.normal((count, features), generator=generator, dtype=dtype, device=device)
         if self.padding_index is not None:
             self.weight[self.padding_index] = 0.0
 
@@ -220,18 +220,18 @@ class EmbeddingBag(Module):
     """
 
     def __init__(
-        self, count: int, features: int, mode: str = "mean", padding_index: int | None = None, *,
+        self, count: int, features: int, *, mode: str = "mean", padding_index: int | None = None,
         generator: Generator | None = None, dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
         check_sizes("EmbeddingBag", count=count, features=features)
         check_choice("EmbeddingBag", "mode", mode, ("mean", "sum"))
         self.count, self.features, self.mode = count, features, mode
         self.padding_index = None if padding_index is None else _row_of("EmbeddingBag", padding_index, count)
-        self.weight = initial.normal((count, features), 1.0, generator=generator, dtype=dtype, device=device)
+        self.weight = initial.normal((count, features), generator=generator, dtype=dtype, device=device)
         if self.padding_index is not None:
             self.weight[self.padding_index] = 0.0
 
-    def forward(self, indices: Tensor, weights: Tensor | None = None) -> Tensor:
+    def forward(self, indices: Tensor, *, weights: Tensor | None = None) -> Tensor:
         """Map bags of indices [..., size] to [..., features].
 
         Args:

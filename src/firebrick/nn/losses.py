@@ -134,7 +134,9 @@ class BCEWithLogitsLoss(Module):
             logits: Floating tensor of any shape.
             target: Floating tensor of the same shape, values in [0, 1].
         """
-        return losses.binary_cross_entropy_with_logits(logits, target, self.weight, self.pos_weight, reduction=self.reduction)
+        return losses.binary_cross_entropy_with_logits(
+            logits, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
+        )
 
     def describe(self) -> str:
         return _shown(self, "weight", "pos_weight")

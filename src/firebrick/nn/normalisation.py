@@ -109,7 +109,9 @@ class _BatchNorm(_ChannelNorm):
         """
         self._check(x)
         if not self.training and self.running_mean is not None:
-            return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
+            return batch_norm(
+                x, weight=self.weight, bias=self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps
+            )
         at = joint.get() if self.training and self.features else None
         if at is not None:
             y, mean, var, count = joint_batch_norm(x, self.weight, self.bias, self.eps, at)
@@ -199,7 +201,9 @@ class _InstanceNorm(_ChannelNorm):
         """
         self._check(x)
         if not self.training and self.running_mean is not None:
-            return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
+            return batch_norm(
+                x, weight=self.weight, bias=self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps
+            )
         y, mean, var = instance_norm_with_statistics(x, self.weight, self.bias, self.eps, type(self).__name__)
         if self.training and self.running_mean is not None and mean.size:
             with no_grad():
@@ -392,7 +396,7 @@ class LayerNorm(Module):
             x: Floating tensor [..., *features].
         """
         _check_last("LayerNorm", x, self.features, self.weight)
-        return layer_norm(x, self.weight, self.bias, shape=self.features, eps=self.eps)
+        return layer_norm(x, weight=self.weight, bias=self.bias, shape=self.features, eps=self.eps)
 
     def describe(self) -> str:
         return f"{self.features}, eps={self.eps}" + ("" if self.weight is not None else ", affine=False")
@@ -435,7 +439,7 @@ class RMSNorm(Module):
             x: Floating tensor [..., *features].
         """
         _check_last("RMSNorm", x, self.features, self.weight)
-        return rms_norm(x, self.weight, shape=self.features, eps=self.eps)
+        return rms_norm(x, weight=self.weight, shape=self.features, eps=self.eps)
 
     def describe(self) -> str:
         return f"{self.features}, eps={self.eps}" + ("" if self.weight is not None else ", affine=False")

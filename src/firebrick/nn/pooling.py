@@ -81,16 +81,16 @@ class MaxPool1d(_Pool, Generic[R]):
     @overload
     def __init__(
         self: MaxPool1d[Tensor], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
-        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: Literal[False] = False,
+        dilation: Sizes = 1, *, ceil_mode: bool = False, return_indices: Literal[False] = False,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: MaxPool1d[Any], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
-        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+        dilation: Sizes = 1, *, ceil_mode: bool = False, return_indices: bool = False,
     ) -> None: ...  # fmt: skip
     def __init__(
-        self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
+        self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, *,
+        ceil_mode: bool = False, return_indices: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
@@ -126,16 +126,16 @@ class MaxPool2d(_Pool, Generic[R]):
     @overload
     def __init__(
         self: MaxPool2d[Tensor], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
-        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: Literal[False] = False,
+        dilation: Sizes = 1, *, ceil_mode: bool = False, return_indices: Literal[False] = False,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: MaxPool2d[Any], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
-        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+        dilation: Sizes = 1, *, ceil_mode: bool = False, return_indices: bool = False,
     ) -> None: ...  # fmt: skip
     def __init__(
-        self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
+        self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, *,
+        ceil_mode: bool = False, return_indices: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 
@@ -171,16 +171,16 @@ class MaxPool3d(_Pool, Generic[R]):
     @overload
     def __init__(
         self: MaxPool3d[Tensor], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
-        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: Literal[False] = False,
+        dilation: Sizes = 1, *, ceil_mode: bool = False, return_indices: Literal[False] = False,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: MaxPool3d[Any], kernel: Sizes, stride: Sizes | None = None, padding: Any = 0,
-        dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+        dilation: Sizes = 1, *, ceil_mode: bool = False, return_indices: bool = False,
     ) -> None: ...  # fmt: skip
     def __init__(
-        self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
+        self, kernel: Sizes, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1, *,
+        ceil_mode: bool = False, return_indices: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
 

@@ -131,7 +131,7 @@ class LearnedPositions(Module):
     ) -> None:  # fmt: skip
         check_sizes("LearnedPositions", length=length, features=features)
         self.length, self.features = length, features
-        self.weight = initial.normal((length, features), std, generator=generator, dtype=dtype, device=device)
+        self.weight = initial.normal((length, features), std=std, generator=generator, dtype=dtype, device=device)
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
         """Add the positions of places offset, offset + 1, … to x [..., n, features].

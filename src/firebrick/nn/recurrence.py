@@ -92,7 +92,7 @@ def make_weights(
     if outputs != hidden:
         shapes["weight_hr"] = (outputs, hidden)
     for name, shape in shapes.items():
-        setattr(module, f"{name}{suffix}", initial.uniform(shape, bound, **how))
+        setattr(module, f"{name}{suffix}", initial.uniform(shape, bound=bound, **how))
 
 
 def weights_of(module: Module, suffix: str = "") -> Weights:

@@ -1,5 +1,6 @@
 """The op table. Importing it registers every primitive op, one file a family."""
 
+import firebrick.scalar as _scalar  # noqa: F401  before its parts
 from firebrick.ops import (
     activation,
     attention,

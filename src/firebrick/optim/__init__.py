@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
+import firebrick.nn as _nn  # noqa: F401  before its parts
 from firebrick.core.other_names import OPTIMIZERS as _NAMES
 from firebrick.core.other_names import UnknownNameError as _UnknownNameError
 from firebrick.optim.adam import Adam, AdamW

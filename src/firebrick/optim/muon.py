@@ -75,9 +75,9 @@ class Muon(Optimizer):
 
     def __init__(
         self, model: Target, lr: float | Schedule = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
-        nesterov: bool = True, coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315), steps: int = 5,
+        nesterov: bool = True, coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315), *, steps: int = 5,
         eps: float = 1e-7, adjust: str = "original", orthogonal: bool = True, betas: tuple[float, float] = (0.9, 0.999),
-        adamw_eps: float = 1e-8, *, groups: Rows = (),
+        adamw_eps: float = 1e-8, groups: Rows = (),
     ) -> None:  # fmt: skip
         settings = MuonSettings(
             weight_decay, momentum, nesterov, coefficients, steps, eps, adjust, orthogonal, betas, adamw_eps

@@ -52,8 +52,8 @@ class SGD(Optimizer):
     moments: ClassVar[tuple[str, ...]] = ("momentum",)
 
     def __init__(
-        self, model: Target, lr: float | Schedule, momentum: float | Schedule = 0.0, nesterov: bool = False,
-        weight_decay: float = 0.0, dampening: float = 0.0, *, groups: Rows = (),
+        self, model: Target, lr: float | Schedule, momentum: float | Schedule = 0.0, *,
+        nesterov: bool = False, weight_decay: float = 0.0, dampening: float = 0.0, groups: Rows = (),
     ) -> None:  # fmt: skip
         super().__init__(model, lr, SGDSettings(momentum, nesterov, weight_decay, dampening), groups)
 

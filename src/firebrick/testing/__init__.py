@@ -1,5 +1,7 @@
 """Checks that anyone can run on an engine: conformance with the op table, gradient checks and planted faults."""
 
+import firebrick.backends.numpy as _numpy  # noqa: F401  before its parts
+import firebrick.optim as _optim  # noqa: F401  before its parts
 from firebrick.testing import faults
 from firebrick.testing.cases import DESTINATIONS, EXCLUDED, Case, cases
 from firebrick.testing.conformance import conformance, run_case

@@ -1,5 +1,8 @@
 """Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
 
+import firebrick.data as _data  # noqa: F401  before its parts
+import firebrick.distributed as _distributed  # noqa: F401  before its parts
+import firebrick.optim as _optim  # noqa: F401  before its parts
 from firebrick.train.batches import BatchGroup
 from firebrick.train.callbacks import Callback, EarlyStopping
 from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint

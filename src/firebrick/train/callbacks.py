@@ -39,10 +39,10 @@ class Callback:
     learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``, or ``on_exception``.
 
     All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch (in
-    ``on_fit_begin``, before the first), or
-    ``learner.interrupts.stop()``, which ends it after the running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and
-    ``on_epoch_end`` may change the model's values, frozen parameters, and the optimizer's learning rate and settings; the
-    others may not, since a step may be running on another thread's device or a checkpoint may be being written.
+    ``on_fit_begin``, before the first), after ``resume`` too, or ``learner.interrupts.stop()``, which ends it after the
+    running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and ``on_epoch_end`` may change the model's values,
+    frozen parameters, and the optimizer's learning rate and settings; the others may not, since a step may be running on
+    another thread's device or a checkpoint may be being written.
 
     What a callback raises ends ``fit``, which leaves the checkpoints and the learner as any other exception does: the run can
     be resumed, and ``fit`` can be called again.
@@ -232,7 +232,7 @@ class EarlyStopping(Callback):
 
     def _stop(self, learner: Learner) -> None:
         if self.waited >= self.patience:
-            learner.stop(f"{self.monitor} has not improved for {self.waited} epochs")
+            learner.stop(f"{self.monitor} has not improved for {self.waited} epochs", lasting=False)
 
     def _improved(self, value: float) -> bool:
         if self.best is None or math.isnan(self.best):

@@ -289,6 +289,7 @@ class Learner:
             raise
         finally:
             state.running = False
+            state.stop(None)
             progress.close()
             train.close()
             self.model.train() if training else self.model.eval()
@@ -341,13 +342,19 @@ class Learner:
         with evaluating(self.model), self._averaged():
             return step(given, {**by_name, **named})
 
-    def stop(self, reason: str = "asked to") -> None:
+    def stop(self, reason: str = "asked to", *, lasting: bool = True) -> None:
         """End a running ``fit`` after its epoch; for callbacks. ``fit`` returns as if that epoch had been the last.
+
+        Another ``fit`` goes on. After ``resume`` from a checkpoint that was made since the request, the first ``fit`` ends
+        after that epoch too, and the next one goes on.
 
         Args:
             reason: The text of the line of output.
+            lasting: Whether checkpoints keep the request. Not for a callback that has a state of its own and asks again in
+                ``on_fit_begin``.
         """
-        self._state.stopping = reason
+        if self._state.running:
+            self._state.stop(reason, lasting=lasting)
 
     def wait(self) -> None:
         """Wait for the checkpoint that is being written.

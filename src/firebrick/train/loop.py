@@ -85,11 +85,16 @@ class Loop:
         learner, state = self._learner, self._state
         if learner.out is not None:  # a run that died may have left rows of epochs that are run again
             history.rewrite(learner.out, state.history)
-        state.stopping = None
+        ended = state.stopping
+        state.stop(None)
         notify(learner, "on_fit_begin")
+        if state.stopping is None and state.cursor is None:
+            state.stop(ended, lasting=True)
         if state.stopping is not None:
             say_stopped(state.epoch, self._epochs, state.stopping)
         while state.goes_on(self._epochs):
+            state.stop(ended, lasting=True)  # the epoch that it was asked in is finished
+            ended = None
             try:
                 row = self._train_epoch(step, train)
                 row = self._finish_epoch(row, train, evaluate)

@@ -21,7 +21,9 @@ class RunState:
         measures: What was counted of the epoch up to the cursor.
         loader: The cursor of the last loader that was trained from.
         resumed: Whether a checkpoint was taken over that no ``fit`` has gone on from yet.
-        stopping: Why ``fit`` ends after the running epoch; None if it does not.
+        stopping: Why ``fit`` ends after the running epoch; None if it does not. Between two calls of ``fit``: why the run that
+            a checkpoint is of had ended.
+        lasting: Whether checkpoints keep that.
         running: Whether ``fit`` runs.
     """
 
@@ -34,7 +36,12 @@ class RunState:
     loader: dict[str, Any] | None = None
     resumed: bool = False
     stopping: str | None = None
+    lasting: bool = False
     running: bool = False
+
+    def stop(self, reason: str | None, *, lasting: bool = False) -> None:
+        """End ``fit`` after the running epoch; None for not."""
+        self.stopping, self.lasting = reason, lasting
 
     def goes_on(self, epochs: int) -> bool:
         """Whether another epoch is trained."""

@@ -89,6 +89,7 @@ class Snapshots:
             "loader": state.loader,
             "cursor": cursor,
             "metrics": measures if cursor else None,
+            "stopping": state.stopping if state.lasting else None,
             "history": [asdict(row) for row in state.history],
             "best": None if state.best is None else asdict(state.best),
             "kernels": choice.used(),
@@ -173,6 +174,7 @@ class Snapshots:
         state.cursor, state.loader, state.measures, state.resumed = theirs.cursor, theirs.loader, theirs.metrics, True
         if theirs.kernels is not None:
             choice.pin(theirs.kernels)
+        state.stopping = theirs.stopping
         if self.run is not None:
             self.run.adopt(found)
         notes = resume_callbacks(own.callbacks, found)

@@ -40,6 +40,7 @@ class Resumed:
     metrics: dict[str, Any] | None
     strategy: dict[str, Any]
     precision: dict[str, Any]
+    stopping: str | None
     kernels: dict[str, str] | None
 
 
@@ -66,8 +67,11 @@ def resumed(found: Checkpoint, metrics: Metrics, named: bool = False) -> Resumed
             _metrics(found, state["metrics"], metrics, named),
             dict(state.get("strategy", {})),
             dict(found.optimizer.get("precision", {})),
+            state.get("stopping"),
             None if "kernels" not in state else dict(state["kernels"]),
         )
+        if not isinstance(own.stopping, str | None):
+            raise TypeError(f"{shown(own.stopping)} instead of a reason")
         for text in (own.kernels or {}).values():
             if not isinstance(text, str):
                 raise TypeError("the name of a variant is a text")
