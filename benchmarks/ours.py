@@ -65,6 +65,7 @@ ROWS: dict[str, Callable[..., fb.Tensor]] = {
     "chain": lambda x: fb.relu(2 * x + 1) * fb.sigmoid(x),
     **{f"cumulative sum along {a}": partial(fb.cumulative_sum, axis=a) for a in (0, 1)},
     **{f"cumulative product along {a}": partial(fb.cumulative_prod, axis=a) for a in (0, 1)},
+    **{f"cumulative logsumexp along {a}": partial(fb.cumulative_logsumexp, axis=a) for a in (0, 1)},
     **{f"cumulative max along {a}": lambda x, a=a: fb.cummax(x, axis=a)[0] for a in (0, 1)},
     "sort": fb.sort, "argsort": fb.argsort, "sort of 2 M": fb.sort, "argsort of 2 M": fb.argsort,
     "32 largest": lambda x: fb.top_k(x, 32).values, "median": lambda x: fb.median(x, axis=1),

@@ -278,6 +278,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "chain": lambda x: jax.nn.relu(2 * x + 1) * jax.nn.sigmoid(x),
     **{f"cumulative sum along {a}": partial(jnp.cumsum, axis=a) for a in (0, 1)},
     **{f"cumulative product along {a}": partial(jnp.cumprod, axis=a) for a in (0, 1)},
+    **{f"cumulative logsumexp along {a}": partial(jax.lax.cumlogsumexp, axis=a) for a in (0, 1)},
     **{f"cumulative max along {a}": partial(jax.lax.cummax, axis=a) for a in (0, 1)},
     **dict.fromkeys(("sort", "sort of 2 M"), partial(jnp.sort, axis=-1)),
     **dict.fromkeys(("argsort", "argsort of 2 M"), partial(jnp.argsort, axis=-1)),

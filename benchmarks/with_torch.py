@@ -259,6 +259,7 @@ ROWS: dict[str, Callable[..., torch.Tensor]] = {
     "chain": lambda x: torch.relu(2 * x + 1) * torch.sigmoid(x),
     **{f"cumulative sum along {a}": partial(torch.cumsum, dim=a) for a in (0, 1)},
     **{f"cumulative product along {a}": partial(torch.cumprod, dim=a) for a in (0, 1)},
+    **{f"cumulative logsumexp along {a}": partial(torch.logcumsumexp, dim=a) for a in (0, 1)},
     **{f"cumulative max along {a}": lambda x, a=a: torch.cummax(x, a)[0] for a in (0, 1)},
     **dict.fromkeys(("sort", "sort of 2 M"), lambda x: torch.sort(x, -1)[0]),
     **dict.fromkeys(("argsort", "argsort of 2 M"), lambda x: torch.argsort(x, dim=-1, stable=True)),

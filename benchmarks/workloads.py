@@ -20,7 +20,7 @@ SHAPES = {
 """Products of the networks: (m, k, n), or (batch, m, k, n)."""
 FUNCTIONS: dict[str, tuple[tuple[int, ...], bool, float]] = {
     **{f"cumulative {fold} along {axis}": ((2048, 1024), fold != "max", 0.9)
-       for fold in ("sum", "product", "max") for axis in (0, 1)},
+       for fold in ("sum", "product", "logsumexp", "max") for axis in (0, 1)},
     "sort": ((2048, 1024), False, 0.8), "argsort": ((2048, 1024), False, 0.8), "sort of 2 M": ((1 << 21,), False, 0.8),
     "argsort of 2 M": ((1 << 21,), False, 0.8), "32 largest": ((2048, 1024), False, 0.8), "median": ((2048, 1024), False, 0.8),
     "depthwise 16²": ((32, 64, 16, 16), True, 0.9), "depthwise 8²": ((32, 128, 8, 8), True, 0.9),

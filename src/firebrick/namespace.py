@@ -324,6 +324,7 @@ from firebrick.functions.sorting import argsort, sort, top_k
 from firebrick.functions.statistical import (
     cummax,
     cummin,
+    cumulative_logsumexp,
     cumulative_prod,
     cumulative_sum,
     max,
@@ -472,6 +473,7 @@ __all__ = [
     "ctc_loss",
     "cummax",
     "cummin",
+    "cumulative_logsumexp",
     "cumulative_prod",
     "cumulative_sum",
     "default_device",

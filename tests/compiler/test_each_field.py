@@ -64,6 +64,8 @@ GROUPS: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
     "Copy, over a part": ([X, Y[:2]], (("slice_update", (0, 1), {"starts": (0, 0), "stops": (N, N), "steps": (2, 1)}),)),
     "Prefix": ([X], (("cumulative_sum", (0,), {"axis": 0, "reverse": True}),)),
     "Prefix, of maxima": ([X], (("cumulative_max", (0,), {"axis": 1, "reverse": False}),)),
+    "Prefix, of exponentials": ([X], (("cumulative_logsumexp", (0,), {"axis": 1, "reverse": False}),)),
+    "Prefix, a recurrence": ([X, Y], (("linear_recurrence", (0, 1), {"axis": 0, "reverse": False, "shifted": False}),)),
     "Sort": ([X], (("sort", (0,), {"axis": 0, "descending": False}),)),
     "Sort, the largest": ([X], (("top_k", (0,), {"axis": 1, "k": 2, "largest": True}),)),
     "Search": ([np.sort(X[0]), X], (("searchsorted", (0, 1), {"right": False}),)),

@@ -127,6 +127,7 @@ ROWS: dict[str, list[Row]] = {
     "scans": [
         row("cumulative_sum", ShapeError, lambda o: fb.cumulative_sum(o.m), "axis", "float32[2,3]"),
         row("cumulative_prod", ShapeError, lambda o: fb.cumulative_prod(o.scalar), "axis", "float32[]"),
+        row("cumulative_logsumexp", DTypeError, lambda o: fb.cumulative_logsumexp(o.i), "x", "int64"),
         row("cummax", DTypeError, lambda o: fb.cummax(o.z, axis=0), "x", "complex64"),
         row("diff", ConfigError, lambda o: fb.diff(o.v, n=-1), "n=-1"),
         row("diff", ShapeError, lambda o: fb.diff(o.m, prepend=o.v), "prepend", "float32[3]"),

@@ -106,12 +106,50 @@ def test_a_running_product_can_be_differentiated_three_times(device: str) -> Non
     assert fb.grad(lambda v: fb.sum(fb.grad(once)(v)))(x).tolist() == [5.0, 4.0, 3.0]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sums_of_exponentials(axis: int, reverse: bool, device: str) -> None:
+    x = fb.asarray(X * 300, device=device)
+    flipped = np.flip(X * 300, axis) if reverse else X * 300
+    want = np.logaddexp.accumulate(flipped, axis=axis)
+    got = fb.cumulative_logsumexp(x, axis=axis, reverse=reverse).numpy()
+    np.testing.assert_allclose(got, np.flip(want, axis) if reverse else want, rtol=1e-14)
+
+
+def test_a_running_sum_of_exponentials_has_the_limits_of_its_elements(device: str) -> None:
+    inf, nan = np.inf, np.nan
+    x = np.asarray([[-inf, -inf, 0.0, 800.0], [800.0, inf, -inf, inf], [1.0, nan, inf, 2.0]])
+    want = [[-inf, -inf, 0.0, 800.0], [800.0, inf, inf, inf], [1.0, nan, nan, nan]]
+    for dtype in ("float64", "float32"):
+        got = fb.cumulative_logsumexp(fb.asarray(x, dtype=dtype, device=device), axis=1)
+        np.testing.assert_array_equal(got.numpy(), np.asarray(want, dtype))
+
+
+def test_a_long_running_sum_of_exponentials_keeps_its_precision(device: str) -> None:
+    x = np.full((1, 2**15), -3.0, np.float32)
+    got = fb.cumulative_logsumexp(fb.asarray(x, device=device), axis=1).numpy()[0]
+    want = np.log(np.arange(1, 2**15 + 1)) - 3.0
+    np.testing.assert_allclose(got, want, rtol=0, atol=3 * np.finfo(np.float32).eps * np.abs(want).max())
+
+
+def test_the_gradient_of_a_running_sum_of_exponentials_is_a_sum_of_softmax(device: str) -> None:
+    x, g = np.asarray([1.0, -2.0, 500.0, 500.5, -1.0]), np.asarray([1.0, -2.0, 3.0, 0.5, -1.0])
+    want = np.zeros(5)
+    for j in range(5):
+        part = np.exp(x[: j + 1] - x[: j + 1].max())
+        want[: j + 1] += g[j] * part / part.sum()
+    weights = fb.asarray(g, device=device)
+    got = fb.grad(lambda v: fb.sum(fb.cumulative_logsumexp(v) * weights))(fb.asarray(x, device=device))
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-300)
+
+
 def test_scans_of_nothing_and_wrong_arguments(device: str) -> None:
     assert fb.cumulative_sum(fb.zeros((0,), device=device), include_initial=True).tolist() == [0.0]
     assert fb.cumulative_prod(fb.zeros((0, 2), device=device), axis=0).shape == (0, 2)
+    assert fb.cumulative_logsumexp(fb.zeros((2, 0), device=device), axis=1).shape == (2, 0)
     assert fb.cummax(fb.zeros((0, 2), device=device), axis=0).indices.shape == (0, 2)
     x = fb.ones((2, 3), device=device)
-    for scan in (fb.cumulative_sum, fb.cumulative_prod, fb.cummax, fb.cummin):
+    for scan in (fb.cumulative_sum, fb.cumulative_prod, fb.cumulative_logsumexp, fb.cummax, fb.cummin):
         with pytest.raises(fb.ShapeError, match=f"{scan.__name__} needs axis= unless x has one axis"):
             scan(x)
         with pytest.raises(fb.ShapeError, match=f"{scan.__name__} needs at least one axis"):

@@ -173,7 +173,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "astype": (F, fb.float64),
     "full_like": (F, 2.0),
     "one_hot": (I, 2),
-    **dict.fromkeys(("cumulative_sum", "cumulative_prod", "cummax", "cummin"), (V,)),
+    **dict.fromkeys(("cumulative_sum", "cumulative_prod", "cumulative_logsumexp", "cummax", "cummin"), (V,)),
     **dict.fromkeys(("quantile", "nanquantile", "percentile"), (F, np.asarray([0.25, 0.5], np.float32))),
     **dict.fromkeys(("bucketize", "digitize", "isin"), (F, V)),
     "average": (F, None, P),

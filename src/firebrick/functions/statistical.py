@@ -12,7 +12,7 @@ from firebrick.core.docstrings import documented_like
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import unknown_argument
-from firebrick.core.precision import in_float32
+from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
@@ -315,6 +315,31 @@ def cumulative_prod(
     if _other:
         raise unknown_argument(cumulative_prod, _other)
     return _cumulate("cumulative_prod", x, axis, dtype, 1 if include_initial else None, reverse)
+
+
+@in_wide_float32
+def cumulative_logsumexp(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> Tensor:
+    """The running log Σ exp(x) along an axis, without overflow.
+
+    Args:
+        x: Floating tensor of at least one axis.
+        axis: Axis to go along; may be left out for one axis.
+        reverse: Go from the last element to the first.
+
+    Returns:
+        Tensor of x's shape and dtype.
+
+    Raises:
+        DTypeError: x is not floating.
+        ShapeError: x has no axis, or several and ``axis`` is left out.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [round(v, 3) for v in fb.cumulative_logsumexp(fb.asarray([1000.0, 1000.0, 0.0])).tolist()]
+        [1000.0, 1000.693, 1000.693]
+    """
+    params = {"axis": _scan_axis("cumulative_logsumexp", x, axis, "floating"), "reverse": bool(reverse)}
+    return bind(OPS["cumulative_logsumexp"], (x,), params)  # type: ignore[no-any-return]
 
 
 class RunningExtreme(NamedTuple):

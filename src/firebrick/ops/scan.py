@@ -1,4 +1,5 @@
-"""Scans along an axis: the running sum, product, maximum and minimum, from the first element or (``reverse``) the last.
+"""Scans along an axis: the running sum, product, maximum, minimum and log Σ exp, and linear recurrences, from the first
+element or (``reverse``) the last.
 
 A running sum or product wraps in integers. NaN propagates through the running extremes, and of equal elements the one
 that the scan meets first is the extreme: its index is reported and it takes the gradient.
@@ -13,10 +14,12 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import int64
+from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
-from firebrick.ops.declare import NUMERIC, REAL, Array, Declare, apart, specials, values
+from firebrick.ops.declare import COMPLEX, FLOATS, NUMERIC, REAL, Array, Declare, apart, specials, values
+from firebrick.ops.elementwise import equal, exp, where
 from firebrick.ops.indexing import scatter_add, zeros_like_aval
-from firebrick.ops.movement import flip, pad, slice_
+from firebrick.ops.movement import pad, slice_
 from firebrick.ops.reduction import leaving, near_one
 from firebrick.ops.table import OPS, register
 
@@ -97,7 +100,32 @@ def cumulative_sum(x: Array, *, axis: int, reverse: bool) -> Array:
     return _directed(np.cumsum, x, axis, reverse)
 
 
-def _piece(x: Any, axis: int, start: int, stop: int) -> Any:
+# linear recurrences
+
+
+def _infer_recurrence(a: Any, b: Any, *, axis: int, reverse: bool, shifted: bool) -> Aval:
+    if a.shape != b.shape:
+        raise ShapeError("linear_recurrence takes operands of one shape", f"{a} and {b}", "broadcast them")
+    return Aval(b.shape, b.dtype)
+
+
+def _recurrence_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    pairs = [(shape, axis, True, f"{shape} along {axis}") for shape, axis in _SHAPES]
+    pairs += [((2, 3001), 1, False, "long"), ((2999, 3), 0, False, "long leading axis"), ((2, 70), 0, False, "wide")]
+    out = []
+    most = 0.69 if name in COMPLEX else 0.99  # both parts: no factor is larger than 1
+    for shape, axis, safe, label in pairs:
+        x = values(rng, name, shape, -most, most), values(rng, name, shape)
+        for reverse, shifted in ((False, False), (False, True), (True, False), (True, True)):
+            params = {"axis": axis, "reverse": reverse, "shifted": shifted}
+            out.append(Sample(x, params, safe, f"{label} reverse={reverse} shifted={shifted}"))
+    if name not in COMPLEX:
+        a, b = (np.asarray(v, out[0].inputs[0].dtype) for v in ([[0, 2, np.nan, 1]], [[np.inf, 1, -np.inf, 2]]))
+        out.append(Sample((a, b), {"axis": 1, "reverse": False, "shifted": False}, False, "special values"))
+    return out
+
+
+def _part(x: Any, axis: int, start: int, stop: int) -> Any:
     """Elements ``start`` to ``stop`` along an axis."""
     n = len(x.shape)
     starts = tuple(start if i == axis else 0 for i in range(n))
@@ -105,37 +133,81 @@ def _piece(x: Any, axis: int, start: int, stop: int) -> Any:
     return slice_(x, starts=starts, stops=stops, steps=(1,) * n)
 
 
-def _recurrence(a: Any, b: Any, axis: int) -> Any:
-    """s with s[i] = b[i] + a[i]·s[i+1], where ``a`` has one element less than ``b``: ⌈log₂ n⌉ rounds of doubling.
+def _moved(x: Any, axis: int, by: int, value: int = 0) -> Any:
+    """Elements moved along an axis by one index, up or down, with a number in the place of the first or the last."""
+    n = x.shape[axis]
+    kept = _part(x, axis, 0, n - 1) if by > 0 else _part(x, axis, 1, n)
+    ends = (1, 0) if by > 0 else (0, 1)
+    return pad(kept, widths=tuple(ends if i == axis else (0, 0) for i in range(len(x.shape))), value=value)
 
-    Round d knows s up to d terms: s[i] += (a[i]⋯a[i+d-1])·s[i+d]. It divides by nothing, so zeros need no care.
+
+def _recurrence_vjp(g: Any, r: Any) -> Any:
+    """The cotangents of b are the recurrence of those of s in the other direction; those of a multiply the state before."""
+    axis, reverse, shifted = (r.params[name] for name in ("axis", "reverse", "shifted"))
+    if not r.avals[0].shape[axis]:
+        return g if r.needs[0] else None, g if r.needs[1] else None
+    a = OPS["conj"](r.inputs[0]) if r.avals[0].dtype.kind == "complex" else r.inputs[0]
+    t = linear_recurrence(a, g, axis=axis, reverse=not reverse, shifted=not shifted)
+    if not r.needs[0]:
+        return None, t if r.needs[1] else None
+    s = OPS["conj"](r.outputs[0]) if r.avals[0].dtype.kind == "complex" else r.outputs[0]
+    onward = -1 if reverse else 1
+    ga = s * _moved(t, axis, -onward) if shifted else _moved(s, axis, onward) * t
+    return ga, t if r.needs[1] else None
+
+
+def _by_doubling(a: Any, b: Any, *, axis: int, reverse: bool, shifted: bool) -> Any:
+    """⌈log₂ n⌉ rounds of doubling, for engines without a kernel.
+
+    Round d knows s up to d terms: s[i] += (a[i]⋯a[i-d+1])·s[i-d]. It divides by nothing, so zeros need no care.
     Source: Kogge, Stone, "A parallel algorithm for the efficient solution of a general class of recurrence
     equations", IEEE Transactions on Computers C-22(8), 1973.
     """
     n, d, s = b.shape[axis], 1, b
+    if n < 2:
+        return b * 1
+    inner = (0, n - 1) if reverse is not shifted else (1, n)
+    a = _part(a, axis, *inner)  # without the factor of no state
     while d < n:
-        tail = _piece(s, axis, d, n)
-        widths = tuple((0, d) if i == axis else (0, 0) for i in range(len(b.shape)))
-        s = s + pad(a * tail, widths=widths, value=0)
+        tail = _part(s, axis, d, n) if reverse else _part(s, axis, 0, n - d)
+        ends = (0, d) if reverse else (d, 0)
+        s = s + pad(a * tail, widths=tuple(ends if i == axis else (0, 0) for i in range(len(b.shape))), value=0)
         if 2 * d < n:
-            a = _piece(a, axis, 0, n - 2 * d) * _piece(a, axis, d, n - d)
+            a = _part(a, axis, 0, n - 2 * d) * _part(a, axis, d, n - d)
         d *= 2
     return s
 
 
+@register(
+    operands="a:inexact=T b:inexact=T", infer=_infer_recurrence, vjp=_recurrence_vjp, residuals=("inputs", "outputs"),
+    samples=_recurrence_samples, cost=_cost, bound="memory", fusion="prefix", dtypes=FLOATS + COMPLEX, tolerance=8,
+    scale="operands", decompose=_by_doubling,
+    facts=lambda operands, results, *, shifted, **_: {"fold": "shifted_recurrence" if shifted else "recurrence"},
+)  # fmt: skip
+def linear_recurrence(a: Array, b: Array, *, axis: int, reverse: bool, shifted: bool) -> Array:
+    """s with s[i] = b[i] + a[i]·s[i-1] along an axis, or with ``shifted`` s[i] = b[i] + a[i-1]·s[i-1]; the first is b's."""
+    wide = np.complex128 if b.dtype.kind == "c" else np.float64
+    factors, terms = (np.moveaxis(np.asarray(x, wide), axis, 0) for x in (a, b))
+    if reverse:
+        factors, terms = factors[::-1], terms[::-1]
+    s = terms.copy()
+    for i in range(1, len(s)):
+        s[i] += factors[i - shifted] * s[i - 1]
+    return np.asarray(np.moveaxis(s[::-1] if reverse else s, 0, axis), b.dtype)
+
+
+# running products
+
+
 def _prod_vjp(g: Any, r: Any) -> Any:
     """∂/∂x[i] = (Π of the elements before i) · s[i], where s[i] = g[i] + x[i+1]·s[i+1]."""
-    axis, n = r.params["axis"], r.avals[0].shape[r.params["axis"]]
-    if n == 0:
+    axis, reverse = r.params["axis"], r.params["reverse"]
+    if r.avals[0].shape[axis] == 0:
         return (g,)
     x = OPS["conj"](r.inputs[0]) if r.avals[0].dtype.kind == "complex" else r.inputs[0]
-    if r.params["reverse"]:
-        x, g = flip(x, axes=(axis,)), flip(g, axes=(axis,))
-    ahead = _recurrence(_piece(x, axis, 1, n), g, axis)
-    product = cumulative_prod(_piece(x, axis, 0, n - 1), axis=axis, reverse=False)
-    before = pad(product, widths=tuple((1, 0) if i == axis else (0, 0) for i in range(len(x.shape))), value=1)
-    found = before * ahead
-    return (flip(found, axes=(axis,)) if r.params["reverse"] else found,)
+    ahead = linear_recurrence(x, g, axis=axis, reverse=not reverse, shifted=True)
+    product = cumulative_prod(x, axis=axis, reverse=reverse)
+    return (_moved(product, axis, -1 if reverse else 1, 1) * ahead,)
 
 
 def _prod_scale(x: Array, *, axis: int, reverse: bool) -> Array:
@@ -152,6 +224,55 @@ _factors = leaving(near_one(_samples(0.99, 1.01)), axis=1, reverse=False)
 def cumulative_prod(x: Array, *, axis: int, reverse: bool) -> Array:
     """The running product along an axis, in the operand's dtype."""
     return _directed(np.cumprod, x, axis, reverse)
+
+
+# running log Σ exp
+
+
+def _sums_of_exp(x: Array, axis: int, reverse: bool) -> tuple[Array, Array]:
+    """Running maxima, and the running sums of the exponentials of the differences from them, in float64."""
+    lines = np.moveaxis(np.asarray(x, np.float64), axis, 0)
+    lines = lines[::-1] if reverse else lines
+    top, total = lines.copy(), np.ones(lines.shape)
+    with np.errstate(invalid="ignore"):
+        for i in range(1, len(lines)):
+            apart = np.where(lines[i] == top[i - 1], 0.0, -np.abs(lines[i] - top[i - 1]))
+            larger = (lines[i] > top[i - 1]) | (lines[i] != lines[i])
+            top[i] = np.where(larger, lines[i], top[i - 1])
+            small = np.exp(apart)
+            total[i] = np.where(larger, total[i - 1] * small + 1.0, total[i - 1] + small)
+    found = (np.moveaxis(v[::-1] if reverse else v, 0, axis) for v in (top, total))
+    top, total = found
+    return top, total
+
+
+def _logsumexp_vjp(g: Any, r: Any) -> Any:
+    """∂/∂x[i] = p[i] · s[i], where p[i] = exp(x[i] - y[i]), and s[i] = g[i] + (1 - p[i+1])·s[i+1].
+
+    p[i] is the part of element i in its sum; 1 - p[i+1] is that of all elements before i+1 in theirs.
+    """
+    x, y = r.inputs[0], r.outputs[0]
+    part = exp(where(equal(x, y), 0.0, x - y))
+    ahead = linear_recurrence(1.0 - part, g, axis=r.params["axis"], reverse=not r.params["reverse"], shifted=True)
+    return (part * ahead,)
+
+
+def _logsumexp_scale(x: Array, *, axis: int, reverse: bool) -> Array:
+    """The largest of |result| and the sizes of the elements that are finite: differences of elements round."""
+    top, total = _sums_of_exp(x, axis, reverse)
+    sizes = np.where(np.isfinite(x), np.abs(np.asarray(x, np.float64)), 0.0)
+    sizes = np.flip(sizes, axis) if reverse else sizes
+    largest = np.maximum.accumulate(sizes, axis)
+    largest = np.flip(largest, axis) if reverse else largest
+    return np.asarray(np.maximum(np.abs(top + np.log(total)), largest))
+
+
+@_scan(_logsumexp_vjp, fold="logsumexp", residuals=("inputs", "outputs"), kind="floating", dtypes=FLOATS, samples=_samples(),
+       tolerance=4, scale=_logsumexp_scale)  # fmt: skip
+def cumulative_logsumexp(x: Array, *, axis: int, reverse: bool) -> Array:
+    """log Σ exp of the elements along an axis up to each of them, without overflow."""
+    top, total = _sums_of_exp(x, axis, reverse)
+    return np.asarray(top + np.log(total), x.dtype)
 
 
 # running extremes, with the places they came from

@@ -13,6 +13,7 @@ import firebrick as fb
 from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.spec import kinds
 from firebrick.compiler.spec.prefix import Prefix
+from firebrick.compiler.spec.running import RUNNING
 from firebrick.compiler.targets.llvm import lower, prefix_kernels
 from firebrick.compiler.targets.llvm.target import Target
 
@@ -50,23 +51,46 @@ def test_lines_are_scanned_as_the_specification_says(fold: str, dtype: str) -> N
             assert a.reshape(-1).tobytes() == b.tobytes(), f"{fold} of {dtype}{shape}, reverse={reverse}"
 
 
+@pytest.mark.parametrize("fold", RUNNING)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if "float" in d])
+def test_lines_of_folds_with_longer_steps_are_scanned_as_the_specification_says(fold: str, dtype: str) -> None:
+    rng = np.random.default_rng(sorted(RUNNING).index(fold))
+    for shape in (*SHAPES, (75, 3, 1), (32, 2, 1), (6, 1, 1)):
+        params = {"axis": 1, "reverse": bool(rng.integers(2))}
+        op = "cumulative_logsumexp" if fold == "logsumexp" else "linear_recurrence"
+        if op == "linear_recurrence":
+            params["shifted"] = fold == "shifted_recurrence"
+        xs = [_drawn(rng, shape, dtype) for _ in range(RUNNING[fold].operands)]
+        body = body_of(xs, (op, tuple(range(len(xs))), params))
+        spec = kinds.spec_of(body)
+        assert isinstance(spec, Prefix)
+        assert spec.fold == fold
+        (got,) = Body(body)(*xs)
+        want = np.empty(got.size, got.dtype)
+        spec.interpret([x.reshape(-1) for x in xs], [want])
+        found, exact = (y.reshape(-1).astype(np.float64) for y in (got, want))  # NaN may have either sign
+        np.testing.assert_array_equal(found, exact, f"{fold} of {dtype}{shape}, {params}")
+
+
+@pytest.mark.parametrize("fold", ["sum", "logsumexp"])
 @pytest.mark.parametrize("lanes", [1, 4, 8])
-def test_each_line_is_scanned_by_one_item(lanes: int) -> None:
-    for outer, inner in product((1, 3, 4, 5, 9), (1, 2, 3, 8, 9, 31, 32, 33, 40, 100)):
-        spec = Prefix("sum", outer, 3, inner, False, "float32", "float64", (0,))
+def test_each_line_is_scanned_by_one_item(lanes: int, fold: str) -> None:
+    for outer, inner in product((1, 3, 4, 5, 9, 37, 64), (1, 2, 3, 8, 9, 31, 32, 33, 40, 100)):
+        spec = Prefix(fold, outer, 3, inner, False, "float32", "float64", (0,))
         seen: list[int] = []
         for part in prefix_kernels._parts(spec, lanes):
             (rows, far), (tiles, near) = part.grid
             assert part.filled <= part.lanes <= lanes
             for row, tile, offset in product(range(rows), range(tiles), part.offsets):
                 first = part.first + row * far + tile * near + offset
-                seen += range(first, first + part.filled)
+                seen += range(first, first + part.filled * part.stride, part.stride)
         assert sorted(seen) == [o * 3 * inner + i for o in range(outer) for i in range(inner)], f"{outer} rows of {inner}"
 
 
 def test_the_bits_are_the_same_at_every_width_of_vectors() -> None:
     x = _drawn(np.random.default_rng(4), (3, 50, 37), "float32")
-    body = body_of((x,), ("cumulative_sum", (0,), {"axis": 1, "reverse": False}))
-    made = [Body(body, Target.host(bits)) for bits in (0, 128)]
-    assert made[0].lowered.text != made[1].lowered.text
-    assert made[0](x)[0].tobytes() == made[1](x)[0].tobytes()
+    for op, axis in (("cumulative_sum", 1), ("cumulative_logsumexp", 1), ("cumulative_logsumexp", 2)):
+        body = body_of((x,), (op, (0,), {"axis": axis, "reverse": False}))
+        made = [Body(body, Target.host(bits)) for bits in (0, 128)]
+        assert made[0].lowered.text != made[1].lowered.text
+        np.testing.assert_array_equal(*(found(x)[0] for found in made))

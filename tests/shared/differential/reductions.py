@@ -120,6 +120,13 @@ for name, numpy_name, torch_name, weight in (
         weight=weight,
     )
 _along(
+    "cumulative_logsumexp",
+    "fb.cumulative_logsumexp({0}, axis={axis})",
+    "np.logaddexp.accumulate({0}, axis={axis})",
+    "torch.logcumsumexp({0}, dim={axis})",
+    slack="e(1.0 + np.abs({0}))",
+)
+_along(
     "cummax",
     "fb.cummax({0}, axis={axis})[0]",
     "np.maximum.accumulate({0}, axis={axis})",

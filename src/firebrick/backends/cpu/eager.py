@@ -106,6 +106,7 @@ ESTIMATES: dict[str, Estimate] = {
     "conv": _conv, "conv_input": _conv_input, "conv_weight": _conv_weight,
     "attention": lambda xs, params: _ATTENTION * xs[0].size * xs[1].shape[-2],
     "attention_gradient": lambda xs, params: _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
+    "cumulative_logsumexp": _each(10.0), "linear_recurrence": _each(2.5),
     "random_uniform": lambda xs, params: prod(params["shape"]) * 0.006,
 }  # fmt: skip
 """Name of an op → estimated microseconds of NumPy's kernel, for float32 on one core of 2024."""

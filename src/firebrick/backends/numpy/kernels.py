@@ -12,6 +12,7 @@ from firebrick.backends.numpy.blas import matmul
 from firebrick.backends.numpy.convolution import conv, conv_input, conv_weight
 from firebrick.backends.numpy.indexing import index_add, scatter, scatter_add, scatter_reduce
 from firebrick.backends.numpy.pooling import max_pool
+from firebrick.backends.numpy.scans import cumulative_logsumexp, linear_recurrence
 from firebrick.backends.numpy.selection import where
 from firebrick.backends.numpy.sorting import sort, sort_values, top_k
 from firebrick.backends.numpy.special import erf, gelu, gelu_gradient
@@ -99,6 +100,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "max_pool": max_pool, "where": where,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
     "attention": _attention, "layer_norm": _layer_norm, "standardize": standardize,
+    "cumulative_logsumexp": cumulative_logsumexp, "linear_recurrence": linear_recurrence,
     "sort": sort, "sort_values": sort_values, "top_k": top_k,
     "standardize_gradient": standardize_gradient, **linalg.KERNELS,
 }  # fmt: skip

@@ -131,6 +131,23 @@ def _scan(kernel: Kernel) -> Kernel:
     return run
 
 
+def cumulative_logsumexp(x: Any, *, axis: int, reverse: bool) -> Any:
+    """PyTorch's, which on the CPU keeps float32 in float64; float64 by doubling, so that few roundings add up."""
+    if reverse:
+        return cumulative_logsumexp(x.flip(axis), axis=axis, reverse=False).flip(axis)
+    if x.dtype != torch.float64:
+        return in_float32(torch.logcumsumexp)(x, dim=axis)
+    n, d, top, total = x.shape[axis], 1, x, torch.ones_like(x)
+    while d < n:  # of each element and the d - 1 before it: their largest, and the sum of the exponentials less that
+        tops, totals = ([v.narrow(axis, at, n - d) for at in (0, d)] for v in (top, total))
+        largest = torch.maximum(*tops)
+        shares = [t * torch.exp(torch.where(v == largest, 0.0, v - largest)) for v, t in zip(tops, totals, strict=True)]
+        top = torch.cat([top.narrow(axis, 0, d), largest], axis)
+        total = torch.cat([total.narrow(axis, 0, d), shares[0] + shares[1]], axis)
+        d *= 2
+    return top + torch.log(total)
+
+
 def _running(kernel: Kernel) -> Kernel:
     """A running extreme of PyTorch's, and the position it was met at first (PyTorch returns the last)."""
 
@@ -233,7 +250,7 @@ KERNELS: dict[str, Kernel] = {
     "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
     "sort_values": sort_values, "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
     "cumulative_prod": _scan(torch.cumprod), "cumulative_max": _running(torch.cummax),
-    "cumulative_min": _running(torch.cummin),
+    "cumulative_min": _running(torch.cummin), "cumulative_logsumexp": cumulative_logsumexp,
     "softmax": _normalised(torch.softmax), "log_softmax": in_float32_on_cpu(_normalised(torch.log_softmax)),
     "layer_norm": layer_norm,
 }  # fmt: skip

@@ -132,7 +132,7 @@ def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
 
 
 def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
-    x, axis = _reals(operands[0]), n.params["axis"]
+    x, axis = _reals(operands[-1]), n.params["axis"]
     assert n.op.facts is not None
     facts = n.op.facts(operands, n.avals, **n.params)
     dtype = x.dtype.name
@@ -145,11 +145,11 @@ def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
 
 
 def _sort(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
-    (x,), (values, at), axis = operands, n.avals, n.params["axis"]
+    (x,), (values, *at), axis = operands, n.avals, n.params["axis"]
     assert n.op.facts is not None
     return {
         "outer": prod(x.shape[:axis]), "size": x.shape[axis], "inner": prod(x.shape[axis + 1 :]), "kept": values.shape[axis],
-        "dtype": x.dtype.name, "index": at.dtype.name, **n.op.facts(operands, n.avals, **n.params),
+        "dtype": x.dtype.name, "index": at[0].dtype.name if at else "", **n.op.facts(operands, n.avals, **n.params),
     }  # fmt: skip
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from firebrick.compiler.kernel.ir import For, Let
 from firebrick.compiler.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
 from firebrick.compiler.spec.prefix import EXTREMES, Prefix
+from firebrick.compiler.spec.running import RUNNING
 from firebrick.core.views import row_major
 from firebrick.scalar.expr import FLOATS, Expr, cast, eq, local, ne
 from firebrick.scalar.storage import computed
@@ -17,6 +20,8 @@ def prefix(spec: Prefix) -> Naive:
     array = b.place(row_major((spec.outer, spec.size, spec.inner)))
     size, dtype = b.number(spec.size), computed(spec.dtype)
     last = b.let(size - 1, "last")
+    if spec.fold in RUNNING:
+        return _running(b, spec, size, last, lambda k: b.address(array, [outer, k, inner]))
 
     def place(k: Expr) -> tuple[Expr, Expr]:
         """The index along the axis and the address of the scan's element ``k``."""
@@ -45,6 +50,34 @@ def prefix(spec: Prefix) -> Naive:
             b.assign(total, total.local + x if spec.fold == "sum" else total.local * x)
         else:
             _keep(b, spec, total, where, x, along)
+        put(at)
+
+    b.body.append(For(name, ONE, size, 1, b.block(step)))
+    return Naive((b.step(),))
+
+
+def _running(b: Builder, spec: Prefix, size: Expr, last: Expr, address: Callable[[Expr], Expr]) -> Naive:
+    """The form of a fold of ``RUNNING``; ``address`` is that of an element of the line."""
+    fold = RUNNING[spec.fold]
+
+    def elements(at: Expr) -> list[Expr]:
+        return [b.let(b.read(Buffer(INPUT, source), spec.dtype, at), "x") for source in spec.sources]
+
+    def put(at: Expr) -> None:
+        result = fold.result([s.local for s in state], computed(spec.dtype))
+        b.store(Buffer(RESULT, 0), spec.dtype, at, result)
+
+    at = address(b.let(last, "along") if spec.reverse else ZERO)
+    state = [b.variable(value, "state") for value in fold.first(elements(at), spec.total)]
+    put(at)
+    name = b.fresh("k")
+
+    def step() -> None:
+        k = local(name, "int64")
+        at = address(b.let(last - k, "along") if spec.reverse else k)
+        following = fold.step([s.local for s in state], elements(at), spec.total)
+        for variable, value in zip(state, [b.let(value) for value in following], strict=True):
+            b.assign(variable, value)
         put(at)
 
     b.body.append(For(name, ONE, size, 1, b.block(step)))

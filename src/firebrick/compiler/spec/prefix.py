@@ -1,4 +1,5 @@
-"""``Prefix``: the running sum, product, maximum or minimum along one axis, from its first element or from its last.
+"""``Prefix``: a running fold along one axis, from its first element or from its last: the running sum, product, maximum or
+minimum, or one of ``RUNNING``, log Σ exp and linear recurrences.
 
 The order of the additions and multiplications is that of the axis: each result is rounded from the one before it, kept in a
 wider dtype. Extremes also give the index at which each was met first; NaN is before every number and stays.
@@ -15,12 +16,16 @@ import numpy as np
 
 from firebrick.compiler.spec.base import Cost, Size, as_reals
 from firebrick.compiler.spec.nest import itemsize
+from firebrick.compiler.spec.running import RUNNING
 from firebrick.compiler.spec.single import single
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.ir import Graph
-from firebrick.scalar.storage import HALVES
+from firebrick.scalar.interpret import evaluate
+from firebrick.scalar.storage import HALVES, computed
 
 Array = np.ndarray[Any, Any]
+LOGSUMEXP_FLOPS = 30
+"""Operations of a step of log Σ exp, which computes an exponential and a logarithm."""
 EXTREMES = ("max", "min")
 """Folds that also give indices."""
 
@@ -30,14 +35,14 @@ class Prefix:
     """Arrays are row-major, seen as [outer, size, inner] with the axis in the middle.
 
     Attributes:
-        fold: ``sum``, ``prod``, ``max`` or ``min``.
+        fold: ``sum``, ``prod``, ``max``, ``min`` or a name in ``RUNNING``.
         outer: Elements before the axis.
         size: Length of the axis.
         inner: Elements after the axis.
         reverse: Whether the first element of the scan is the last one of the axis.
-        dtype: Of the operand and the result in memory.
+        dtype: Of the operands and the result in memory.
         total: Dtype of the running value, from which each result is rounded.
-        sources: The input that is the operand.
+        sources: The inputs that are the operands.
     """
 
     fold: str
@@ -54,11 +59,21 @@ class Prefix:
         """Work of one run."""
         elements = self.outer * self.size * self.inner
         indices = 8 if self.fold in EXTREMES else 0
-        return Cost(float(elements), float(elements * (2 * itemsize(self.dtype) + indices)))
+        arrays = 1 + self.operands
+        flops = LOGSUMEXP_FLOPS if self.fold == "logsumexp" else 1
+        return Cost(float(elements * flops), float(elements * (arrays * itemsize(self.dtype) + indices)))
+
+    @property
+    def operands(self) -> int:
+        """Number of operands."""
+        return RUNNING[self.fold].operands if self.fold in RUNNING else 1
 
     def interpret(self, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
         """Write the results, by NumPy; arrays are flat."""
         shape = self.outer, self.size, self.inner
+        if self.fold in RUNNING:
+            outs[0][:] = self._running([inputs[i].astype(computed(self.dtype)).reshape(shape) for i in self.sources])
+            return
         x = inputs[self.sources[0]].astype(as_dtype(self.total).np).reshape(shape)
         x = x[:, ::-1] if self.reverse else x
         if self.fold in EXTREMES:
@@ -69,6 +84,21 @@ class Prefix:
             found = [(np.cumsum if self.fold == "sum" else np.cumprod)(x, axis=1, dtype=x.dtype)]
         for out, y in zip(outs, found, strict=True):
             out[:] = (y[:, ::-1] if self.reverse else y).reshape(-1).astype(out.dtype)
+
+    def _running(self, xs: Sequence[Array]) -> Array:
+        """The results of a fold of ``RUNNING``, flat, in the dtype that they are computed in."""
+        fold, element = RUNNING[self.fold], computed(self.dtype)
+        names, elements = fold.named(self.dtype, self.total), fold.elements(self.dtype)
+        out = np.empty((self.outer, self.size, self.inner), element)
+        state: Sequence[Array] = ()
+        for k in reversed(range(self.size)) if self.reverse else range(self.size):
+            values = {str(e.value): x[:, k] for e, x in zip(elements, xs, strict=True)}
+            values |= {str(e.value): v for e, v in zip(names, state, strict=False)}
+            following = fold.step(names, elements, self.total) if state else fold.first(elements, self.total)
+            state = [np.broadcast_to(v, out[:, k].shape) for v in evaluate(following, locals=values)]
+            values = {str(e.value): v for e, v in zip(names, state, strict=True)}
+            (out[:, k],) = evaluate([fold.result(names, element)], locals=values)
+        return out.reshape(-1)
 
 
 def _extremes(x: Array, fold: str) -> tuple[Array, Array]:
@@ -83,8 +113,8 @@ def _extremes(x: Array, fold: str) -> tuple[Array, Array]:
 
 
 def kept_in(fold: str, dtype: str) -> str:
-    """The dtype of a running value: float64 for sums and products of floats, whose rounding errors accumulate, and which may
-    leave the range of their dtype for a while."""
+    """The dtype of a running value: float64 for sums, products and recurrences of floats, whose rounding errors accumulate, and
+    which may leave the range of their dtype for a while."""
     if dtype in HALVES or dtype == "float32":
         return "float64" if fold not in EXTREMES else "float32"
     return dtype
@@ -93,7 +123,7 @@ def kept_in(fold: str, dtype: str) -> str:
 def prefix(body: Graph) -> Prefix:
     """The specification of a group of one running fold."""
     s = single(body)
-    x, axis, fold = as_reals(s.operands[0]), s.node.params["axis"], s.facts["fold"]
+    x, axis, fold = as_reals(s.operands[-1]), s.node.params["axis"], s.facts["fold"]
     dtype = x.dtype.name
     return Prefix(
         fold, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), s.node.params["reverse"], dtype,
