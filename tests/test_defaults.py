@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from firebrick.cli.main import main
 from firebrick.testing import soak
 
 FILE = Path(__file__).parent / "defaults.txt"
-MODULES = ("", "nn", "nn.initial", "optim", "data", "train", "random", "linalg", "fft", "models", "distributed", "testing")
+MODULES = (
+    "", "analog", "nn", "nn.initial", "optim", "data", "train", "random", "linalg", "fft", "models", "distributed", "testing",
+)  # fmt: skip
 
 
 def plain(value: Any) -> bool:
@@ -34,7 +37,7 @@ def defaults() -> Iterator[str]:
             member = getattr(home, name)
             if not isinstance(member, type):
                 yield from of(f"{module}.{name}".lstrip("."), member)
-            elif not issubclass(member, BaseException) and member.__module__.startswith("firebrick."):
+            elif not issubclass(member, BaseException | Enum) and member.__module__.startswith("firebrick."):
                 yield from of(f"{module}.{name}".lstrip("."), member)
                 for method in sorted(n for n in vars(member) if not n.startswith("_")):
                     yield from of(f"{module}.{name}.{method}".lstrip("."), getattr(member, method))

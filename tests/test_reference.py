@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from enum import EnumType
 
 import pytest
 
@@ -47,6 +48,8 @@ def _described(name: Name) -> set[str]:
 
 
 def _parameters(name: Name) -> set[str]:
+    if isinstance(name.value, EnumType):  # which lists its members
+        return set()
     if name.kind in ("constant", "module") or not callable(name.value) or getattr(name.value, "_is_protocol", False):
         return set()
     try:

@@ -154,6 +154,13 @@ PAGES: dict[str, tuple[Page, ...]] = {
             "fb.distributed.*",
         )),
     ),
+    "Analog hardware": (
+        Page("analog", "Tiles and devices", (
+            "``fb.analog``: tiles of resistive cross-points, models of their devices, and settings of their periphery."
+        ), (
+            "fb.analog.*",
+        )),
+    ),
     "Devices and diagnosis": (
         Page("devices", "Devices, configuration and memory", (
             "Devices and engines, settings of the process, mixed precision, memory and profiles."

@@ -11,6 +11,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from firebrick import analog as analog
     from firebrick import data as data
     from firebrick import distributed as distributed
     from firebrick import models as models
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from firebrick.namespace import __all__ as __all__
 
 # imported when first used, so that `import firebrick` stays quick
-_SUBPACKAGES = ("nn", "optim", "data", "distributed", "train", "models", "random", "testing", "ops")
+_SUBPACKAGES = ("analog", "nn", "optim", "data", "distributed", "train", "models", "random", "testing", "ops")
 _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
 _OWN_OPS = {"kernel": "kernels", "op": "custom"}  # for operations of one's own, which few programs have
 

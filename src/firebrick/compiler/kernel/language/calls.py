@@ -83,10 +83,11 @@ class InlinedExpression:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFunction:
-    """A function of a number and of elements of arrays. Kernels call it with the number, a tuple of arrays, and indices.
+    """A function of numbers and of elements of arrays. Kernels call it with a number or a tuple of them, a tuple of arrays, and
+    indices.
 
     Attributes:
-        function: Called with the number, and one element of each array.
+        function: Called with the numbers, and one element of each array.
         axes: For each axis of each array, which of the indices is its own.
     """
 
@@ -146,10 +147,10 @@ class Calls(Expressions):
         return dict(bound.arguments)
 
     def _indexed(self, node: ast.Call, f: IndexedFunction) -> Value:
-        number, arrays, at = self.values(node.args)
+        numbers, arrays, at = self.values(node.args)
         assert isinstance(arrays, tuple)
         assert isinstance(at, tuple)
-        operands = [number]
+        operands = list(numbers) if isinstance(numbers, tuple) else [numbers]
         for array, axes in zip(arrays, f.axes, strict=True):
             operands.append(self.element_of(node, array, [self.as_integer(node, at[a], "an index") for a in axes]))
         if isinstance(f.function, InlinedExpression):

@@ -1,0 +1,24 @@
+"""Analog in-memory computing: tiles of resistive cross-points, their devices and periphery."""
+
+from firebrick.analog.config import RPUConfig
+from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice
+from firebrick.analog.io_parameters import (
+    AnalogMVType,
+    BoundManagementType,
+    IOParameters,
+    NoiseManagementType,
+    WeightNoiseType,
+)
+from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevice, PowStepDevice
+from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
+from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
+from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice, SoftBoundsDevice, SoftBoundsPmaxDevice
+from firebrick.analog.tile import Tile
+from firebrick.analog.update_parameters import PulseType, UpdateParameters
+
+__all__ = [
+    "AnalogMVType", "ArithmeticDevice", "BoundManagementType", "ConstantStepDevice", "DriftParameter", "ExpStepDevice",
+    "FloatingPointDevice", "IOParameters", "IdealDevice", "LinearStepDevice", "NoiseManagementType", "PiecewiseStepDevice",
+    "PowStepDevice", "PowStepReferenceDevice", "PulseType", "PulsedDevice", "RPUConfig", "SoftBoundsDevice",
+    "SoftBoundsPmaxDevice", "SoftBoundsReferenceDevice", "Tile", "UpdateParameters", "WeightNoiseType",
+]  # fmt: skip

@@ -1,0 +1,46 @@
+"""Checks of the settings of analog hardware."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from firebrick.core.errors import ConfigError
+
+
+def check_numbers(name: str, settings: Any, *fields: str, least: float = -math.inf, above: float | None = None) -> None:
+    """Check that settings are finite numbers.
+
+    Args:
+        name: Of the class, for messages.
+        settings: Object whose attributes are checked.
+        *fields: Names of the attributes.
+        least: Smallest value that is allowed.
+        above: Value that they are larger than.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for field in fields:
+        value = getattr(settings, field)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or value < least or (above is not None and value <= above):
+            limit = f" above {above:g}" if above is not None else f" of at least {least:g}" if least > -math.inf else ""
+            raise ConfigError(f"{name}: {field} is a finite number{limit}", f"{field}={value!r:.60}", "correct it")
+
+
+def check_flags(name: str, settings: Any, *fields: str) -> None:
+    """Check that settings are bools.
+
+    Args:
+        name: Of the class, for messages.
+        settings: Object whose attributes are checked.
+        *fields: Names of the attributes.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for field in fields:
+        value = getattr(settings, field)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name}: {field} is True or False", f"{field}={value!r:.60}", "correct it")

@@ -1,0 +1,301 @@
+"""Pulse trains of an update: their length for each sample, and which pulses fire on which line.
+
+All decisions are made in integers, by a procedure that every engine computes alike, so that the same pulses fire everywhere. A
+positive number is a mantissa of 31 bits and an exponent (``scaled``); products, quotients and square roots of such numbers are
+those of integers, rounded down. The probability that a line fires is a *level* in [0, 2^32], and it fires where a random word
+is below it.
+
+Source: Gokmen, Vlasov, "Acceleration of deep neural network training with resistive cross-point devices", Front. Neurosci. 10,
+2016; Gokmen, Onen, Haensch, "Training deep convolutional neural networks with resistive cross-point devices", Front. Neurosci.
+11, 2017 (update management).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from firebrick.analog.typed_kernel import reads, results, typed_kernel
+from firebrick.analog.update_parameters import PulseType, UpdateParameters
+from firebrick.core.dtypes import float32, int64, uint32
+from firebrick.core.tensor import Tensor
+from firebrick.functions.conversion import asarray
+from firebrick.functions.elementwise import abs as absolute
+from firebrick.functions.kernels import kernel
+from firebrick.functions.statistical import max as largest_of
+
+FULL = 1 << 32
+"""The level of a line that always fires."""
+WORD = 32
+"""Pulses of a word of a train."""
+MOST_SLOTS = 65536
+"""Of trains that grow."""
+word_of: Any = uint32
+"""The cast to uint32, in kernels."""
+
+
+@kernel.function
+def scaled(value: Any) -> Any:
+    """A float32 > 0 as (mantissa in [2^30, 2^31), exponent), exactly: only powers of two are multiplied."""
+    exponent = 0
+    while value < 1048576.0:
+        value = value * 1048576.0
+        exponent -= 20
+    while value >= 2147483648.0:
+        value = value * 0.00048828125
+        exponent += 11
+    while value < 1073741824.0:
+        value = value * 2.0
+        exponent -= 1
+    return int(value), exponent
+
+
+@kernel.function
+def product(a: Any, a_exponent: Any, b: Any, b_exponent: Any) -> Any:
+    """The product of two such numbers."""
+    mantissa = (a * b) >> 30
+    exponent = a_exponent + b_exponent + 30
+    if mantissa >= 2147483648:
+        mantissa = mantissa >> 1
+        exponent += 1
+    return mantissa, exponent
+
+
+@kernel.function
+def quotient(a: Any, a_exponent: Any, b: Any, b_exponent: Any) -> Any:
+    """The quotient of two such numbers."""
+    mantissa = (a << 31) // b
+    exponent = a_exponent - b_exponent - 31
+    if mantissa >= 2147483648:
+        mantissa = mantissa >> 1
+        exponent += 1
+    return mantissa, exponent
+
+
+@kernel.function
+def root(a: Any, a_exponent: Any) -> Any:
+    """The square root of such a number: bit by bit, from the highest."""
+    radicand = a << 30
+    exponent = a_exponent - 30
+    if exponent % 2 != 0:
+        radicand = radicand << 1
+        exponent -= 1
+    found = 0
+    for k in range(32):
+        bit = 1 << (31 - k)
+        if (found + bit) * (found + bit) <= radicand:
+            found = found + bit
+    exponent = exponent // 2
+    if found >= 2147483648:
+        found = found >> 1
+        exponent += 1
+    return found, exponent
+
+
+@kernel.function
+def ceiling(a: Any, exponent: Any, most: Any) -> Any:
+    """Such a number rounded up to an integer, at most ``most``."""
+    found = most
+    if exponent < 0:
+        if exponent < -61:
+            found = 1
+        else:
+            shift = 0 - exponent
+            found = (a + (1 << shift) - 1) >> shift
+    return min(found, most)
+
+
+@kernel.function
+def power_of_two(exponent: Any) -> Any:
+    """2^exponent as float32, for exponents from -126 to 127; 0 below and 2^127 above."""
+    found = 1.0
+    if exponent < 0:
+        for _ in range(min(-exponent, 150)):
+            found = found * 0.5
+    else:
+        for _ in range(min(exponent, 127)):
+            found = found * 2.0
+    return found
+
+
+@typed_kernel(
+    "samples", x_largest=reads(float32, "samples"), d_largest=reads(float32, "samples"), lr=float32,
+    granularity=float32, desired_length=int, management=bool, length_management=bool, fixed_length=bool,
+    length=results(int64, "samples"), x_factor=results(int64, "samples"), x_scale=results(float32, "samples, 2"),
+    d_factor=results(int64, "samples"), d_scale=results(float32, "samples, 2"),
+)  # fmt: skip
+def schedule(
+    x_largest: Any, d_largest: Any, lr: Any, granularity: Any, desired_length: Any, management: Any, length_management: Any,
+    fixed_length: Any, length: Any, x_factor: Any, x_scale: Any, d_factor: Any, d_scale: Any,
+) -> None:  # fmt: skip
+    """The length of each sample's trains, and what its levels are computed from.
+
+    The level of x is ⌊⌊|x| · x_scale[0] · x_scale[1]⌋ · x_factor / 2^23⌋, with powers of two as scales, so that the product is
+    2^55 where the line always fires; and likewise for d.
+    """
+    b = kernel.index()
+    assert x_largest[b] - x_largest[b] == 0.0, "the inputs x of an update are finite"
+    assert d_largest[b] - d_largest[b] == 0.0, "the errors d of an update are finite"
+    assert lr - lr == 0.0, "the learning rate of an update is finite"
+    most = 3.4028234663852886e38
+    if 0.0 < x_largest[b] <= most and 0.0 < d_largest[b] <= most and 0.0 < abs(lr) <= most:
+        rate, rate_exponent = scaled(abs(lr))
+        step, step_exponent = scaled(granularity)
+        ratio, ratio_exponent = quotient(rate, rate_exponent, step, step_exponent)  # pulses for x = d = 1
+        x, x_exponent = scaled(x_largest[b])
+        d, d_exponent = scaled(d_largest[b])
+        k, k_exponent = product(x, x_exponent, d, d_exponent)
+        k, k_exponent = product(k, k_exponent, ratio, ratio_exponent)  # pulses for the largest element
+        slots = desired_length
+        certain = False
+        if length_management:
+            slots = ceiling(k, k_exponent, desired_length)
+        elif not fixed_length and ceiling(ratio, ratio_exponent, 2 * desired_length) > desired_length:
+            slots = ceiling(ratio, ratio_exponent, MOST_SLOTS)
+            certain = True
+        factor, factor_exponent = 1 << 30, -30
+        if not certain:
+            count, count_exponent = scaled(float(slots))
+            factor, factor_exponent = quotient(ratio, ratio_exponent, count, count_exponent)
+            factor, factor_exponent = root(factor, factor_exponent)  # √(lr / (g · BL))
+        a, a_exponent = factor, factor_exponent
+        if management or length_management:
+            if ceiling(k, k_exponent, desired_length + 1) > desired_length:  # x is not clipped, d is
+                limit, limit_exponent = scaled(float(desired_length))
+                d, d_exponent = product(d, d_exponent, limit, limit_exponent)
+                d, d_exponent = quotient(d, d_exponent, k, k_exponent)
+            balance, balance_exponent = quotient(d, d_exponent, x, x_exponent)
+            balance, balance_exponent = root(balance, balance_exponent)
+            factor, factor_exponent = product(factor, factor_exponent, balance, balance_exponent)
+            a, a_exponent = quotient(a, a_exponent, balance, balance_exponent)
+        length[b] = slots
+        x_factor[b] = factor
+        d_factor[b] = a
+        half = (factor_exponent + 55) // 2
+        x_scale[b, 0] = power_of_two(half)
+        x_scale[b, 1] = power_of_two(factor_exponent + 55 - half)
+        half = (a_exponent + 55) // 2
+        d_scale[b, 0] = power_of_two(half)
+        d_scale[b, 1] = power_of_two(a_exponent + 55 - half)
+
+
+@kernel.function
+def level_of(value: Any, first: Any, second: Any, factor: Any) -> Any:
+    """The level of a line, which is driven by ``value``; arguments as ``schedule`` made them."""
+    relative = int(min(abs(value) * first * second, 268435456.0))
+    return min((relative * factor) >> 23, 4294967296)
+
+
+@typed_kernel(
+    "samples, lines", values=reads(float32, "samples, lines"), factor=reads(int64, "samples"),
+    scale=reads(float32, "samples, 2"), key=reads(uint32, "4"), resolution=int, stochastic=bool,
+    out=results(int64, "samples, lines"),
+)  # fmt: skip
+def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, out: Any) -> None:
+    """The level of each line for each sample.
+
+    Args:
+        values: Of the lines.
+        factor: As ``schedule`` made it.
+        scale: Likewise.
+        key: Of the random numbers.
+        resolution: Step of the levels, to which they are rounded; 0 for none.
+        stochastic: Whether they are rounded up with the probability of the remainder.
+        out: The levels.
+    """
+    b, line = kernel.index()
+    found = level_of(values[b, line], scale[b, 0], scale[b, 1], factor[b])
+    if resolution > 0:
+        shift = resolution // 2
+        if stochastic:
+            shift = (int(kernel.random_bits(key, b * values.shape[1] + line)) * resolution) >> 32
+        found = min((found + shift) // resolution * resolution, 4294967296)
+    out[b, line] = found
+
+
+@typed_kernel(
+    "samples, words, lines", level=reads(int64, "samples, lines"), length=reads(int64, "samples"),
+    key=reads(uint32, "4"), words=int, out=results(uint32, "samples, words, lines"),
+)  # fmt: skip
+def trains(level: Any, length: Any, key: Any, words: Any, out: Any) -> None:
+    """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample.
+
+    The random number of (sample, slot, line) is number ((8 · words · sample + slot // 4) · lines + line) · 4 + slot % 4 of the
+    stream.
+    """
+    b, w, line = kernel.index()
+    found = word_of(0)
+    slots = length[b] - 32 * w
+    for q in range(8):
+        if 4 * q < slots:
+            block = 4 * (((b * words + w) * 8 + q) * level.shape[1] + line)
+            for c in kernel.unrolled(4):
+                if 4 * q + c < slots and int(kernel.random_bits(key, block + c)) < level[b, line]:
+                    found = found | (word_of(1) << word_of(4 * q + c))
+    out[b, w, line] = found
+
+
+@dataclass(frozen=True)
+class Trains:
+    """What the lines of a tile do in an update, sample by sample.
+
+    Attributes:
+        length: Slots of each sample, int64 [samples].
+        x: Of the columns: the words of trains, uint32 [samples, words, columns]; levels, int64 [samples, columns], where the
+            counts of coincidences are computed without random numbers.
+        d: Of the rows, likewise.
+    """
+
+    length: Tensor
+    x: Tensor
+    d: Tensor
+
+
+def most_slots(parameters: UpdateParameters, lr: float, granularity: float) -> int:
+    """The longest train of an update whose trains grow.
+
+    Args:
+        parameters: Of the update.
+        lr: Learning rate.
+        granularity: Step of a pulse.
+    """
+    needed = abs(lr) / granularity
+    return max(parameters.desired_bl, ceil(needed) + 1 if needed < MOST_SLOTS else MOST_SLOTS)
+
+
+def made_trains(
+    x: Tensor, d: Tensor, lr: Tensor, granularity: float, parameters: UpdateParameters, slots: int, keys: tuple[Tensor, Tensor]
+) -> Trains:
+    """The pulse trains of an update.
+
+    Args:
+        x: Inputs [samples, columns].
+        d: Errors [samples, rows].
+        lr: Learning rate, 0-d.
+        granularity: Step of a pulse.
+        parameters: Of the update.
+        slots: The longest train.
+        keys: Of the random numbers of the columns and of the rows.
+    """
+    x_largest = largest_of(absolute(x), axis=1)
+    d_largest = largest_of(absolute(d), axis=1) * parameters.um_grad_scale
+    length, x_factor, x_scale, d_factor, d_scale = schedule(
+        x_largest, d_largest, lr, asarray(granularity, dtype=float32, device=x.device), parameters.desired_bl,
+        parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
+    )  # fmt: skip
+    implicit = parameters.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
+    found = []
+    for values, factor, scale, key, implicit_step in (
+        (x, x_factor, x_scale, keys[0], parameters.x_res_implicit),
+        (d, d_factor, d_scale, keys[1], parameters.d_res_implicit),
+    ):
+        step = implicit_step if implicit else parameters.res
+        step = 1.0 / step if step > 1.0 else max(step, 0.0)
+        level = levels(values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit)
+        if parameters.pulse_type in (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC):
+            words = max(1, -(-slots // WORD))
+            found.append(trains(level, length, key, words))
+        else:
+            found.append(level)
+    return Trains(length, found[0], found[1])

@@ -1,0 +1,142 @@
+"""The kernel of a pulsed update: for each cross-point, the pulses of all samples in order, each by the device's own pulse.
+
+Each pulse acts on the weight that the pulse before left. All pulses that a cross-point gets in one sample have one sign, so
+their order within the sample does not matter.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from firebrick.analog.normal_numbers import normal_pair
+from firebrick.analog.pulse_trains import word_of
+from firebrick.analog.typed_kernel import changes, reads, results
+from firebrick.analog.update_parameters import PulseType
+from firebrick.compiler.kernel.language.annotations import ArrayTuple
+from firebrick.compiler.kernel.language.calls import HelperFunction, IndexedFunction
+from firebrick.core.dtypes import float32, int32, int64, uint32
+from firebrick.functions.kernels import Kernel, kernel
+
+count_of_pulses: Any = int32
+"""The cast to int32, in kernels."""
+STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
+"""Pulse types whose counts are those of coincidences in random trains."""
+
+
+@kernel.function
+def set_bits(word: Any) -> Any:
+    """The number of bits of a uint32 that are 1."""
+    pairs = word - ((word >> word_of(1)) & word_of(0x55555555))
+    nibbles = (pairs & word_of(0x33333333)) + ((pairs >> word_of(2)) & word_of(0x33333333))
+    octets = (nibbles + (nibbles >> word_of(4))) & word_of(0x0F0F0F0F)
+    return int((octets * word_of(0x01010101)) >> word_of(24))
+
+
+@kernel.function
+def coincidences(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
+    """Slots of a sample in which both lines of a cross-point fire."""
+    count = 0
+    if length[b] > 0:
+        for w in range(x.shape[1]):
+            count += set_bits(x[b, w, j] & d[b, w, i])
+    return count
+
+
+@kernel.function
+def rounded(numerator: Any, denominator: Any) -> Any:
+    """A quotient of integers, rounded to the nearest one, ties to even."""
+    double = 2 * numerator + denominator
+    found = double // (2 * denominator)
+    if double % (2 * denominator) == 0 and found % 2 == 1:
+        found -= 1
+    return found
+
+
+@kernel.function
+def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
+    """Coincidences of trains in which each line fires as often as is expected."""
+    count = 0
+    if length[b] > 0:
+        of_x = rounded(length[b] * x[b, j], 4294967296)
+        of_d = rounded(length[b] * d[b, i], 4294967296)
+        count = rounded(of_x * of_d, length[b])
+    return count
+
+
+@kernel.function
+def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
+    """The expected number of coincidences, rounded."""
+    return rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
+
+
+COUNTS: dict[PulseType, HelperFunction] = {
+    PulseType.STOCHASTIC_COMPRESSED: coincidences, PulseType.STOCHASTIC: coincidences, PulseType.MEAN_COUNT: mean_count,
+    PulseType.DETERMINISTIC_IMPLICIT: expected_count,
+}  # fmt: skip
+"""Pulse type → number of pulses that a cross-point gets in a sample."""
+
+
+@lru_cache(maxsize=256)
+def update_kernel(
+    pulse: HelperFunction, hidden: tuple[str, ...], settings: tuple[str, ...], pulse_type: PulseType, noisy: bool
+) -> Kernel:
+    """The kernel of updates of one device.
+
+    Args:
+        pulse: Of the device: a function of the weight, the direction, a normal number and its parameters.
+        hidden: Names of the parameters that each cross-point has.
+        settings: Names of those that all have in common.
+        pulse_type: How pulses are counted.
+        noisy: Whether pulses use their normal number; it is 0 otherwise.
+
+    Returns:
+        Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
+        learning rate is negative, and the parameters. Its results are the weights, and the number of pulses that each
+        cross-point got.
+    """
+    whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
+    of_lines = uint32 if pulse_type in STOCHASTIC else int64
+    step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
+    count_of = COUNTS[pulse_type]
+
+    def pulsed_update(
+        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, key: Any, ascent: Any,
+        slots: Any, parameters: Any, pulses: Any,
+    ) -> None:  # fmt: skip
+        i, j = kernel.index()
+        w, least, most = weights[i, j], low[i, j], high[i, j]
+        total = 0
+        quads = (slots + 3) // 4
+        for b in range(x.shape[0]):
+            n = count_of(x_lines, d_lines, length, b, i, j)
+            if n > 0:
+                total += n
+                up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                for q in range((n + 3) // 4):
+                    z0, z1, z2, z3 = 0.0, 0.0, 0.0, 0.0
+                    if noisy:
+                        place = 4 * (((b * quads + q) * weights.shape[0] + i) * weights.shape[1] + j)
+                        z0, z1 = normal_pair(key, place)
+                        z2, z3 = normal_pair(key, place + 2)
+                    w = min(max(step((w, up, z0), parameters, (i, j)), least), most)
+                    if 4 * q + 1 < n:
+                        w = min(max(step((w, up, z1), parameters, (i, j)), least), most)
+                    if 4 * q + 2 < n:
+                        w = min(max(step((w, up, z2), parameters, (i, j)), least), most)
+                    if 4 * q + 3 < n:
+                        w = min(max(step((w, up, z3), parameters, (i, j)), least), most)
+        weights[i, j] = w
+        pulses[i, j] = count_of_pulses(total)
+
+    pulsed_update.__annotations__ = {
+        "weights": changes(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
+        "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
+        "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
+        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "slots": int,
+        "parameters": ArrayTuple((
+            *((f"device_{name}", reads(float32, whole)) for name in hidden),
+            *((f"device_{name}", reads(float32, "")) for name in settings),
+        )), "pulses": results(int32, whole),
+    }  # fmt: skip
+    return kernel(pulsed_update)

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import analog_witness as witness
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import analog
+from firebrick.analog import tile as tile_module
+from firebrick.core.errors import ConfigError
+
+ONE_PULSE = analog.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
+
+
+def quiet(model: analog.PulsedDevice) -> Any:
+    """The device without noise from pulse to pulse."""
+    names = ("dw_min_std", "write_noise_std", "dw_min_std_add", "dw_min_std_slope")
+    return replace(model, **{f.name: 0.0 for f in fields(model) if f.name in names})
+
+
+def made(
+    model: Any, engine: str = "cpu", update: Any = ONE_PULSE, size: tuple[int, int] = (3, 5), seed: int = 7
+) -> analog.Tile:
+    return analog.Tile(*size, analog.RPUConfig(model, update=update), seed=seed, device=engine)
+
+
+def pulses(tile: analog.Tile, direction: int, count: int, engine: str = "cpu") -> None:
+    """One pulse on each device and vector."""
+    tile.update(
+        fb.ones((count, tile.columns), device=engine), fb.full((count, tile.rows), -float(direction), device=engine), 1.0
+    )
+
+
+@pytest.mark.parametrize("engine", ["cpu", "numpy"])
+def test_a_pulse_is_the_formula_of_the_device(model: analog.PulsedDevice, engine: str) -> None:
+    device = quiet(model)
+    tile = made(device, engine)
+    parameters = {n: b.numpy().astype(np.float64) for n, b in tile.parameters_of_devices.items()}
+    parts = [(1, 1), (1, 29), (-1, 2), (-1, 40), (1, 1), (-1, 1)]
+    seen = []
+    for direction, count in parts:
+        pulses(tile, direction, count, engine)
+        seen.append(tile.weight.numpy())
+    ends = np.cumsum([count for _, count in parts]) - 1
+    for i in range(tile.rows):
+        for j in range(tile.columns):
+            own = {n: float(v[i, j]) for n, v in parameters.items()}
+            want = np.array(witness.course(device, own, 0.0, [d > 0 for d, count in parts for _ in range(count)]))[ends]
+            np.testing.assert_allclose([w[i, j] for w in seen], want, atol=3e-6)
+
+
+def test_weights_have_the_same_bits_on_the_engine_and_in_the_interpreter(model: analog.PulsedDevice) -> None:
+    rng = np.random.default_rng(3)
+    x, d = (rng.normal(size=(6, n)).astype(np.float32) for n in (5, 3))
+    found, counts = [], []
+    for engine in ("cpu", "numpy"):
+        tile = made(model, engine, analog.UpdateParameters())
+        counts.append(tile.update(fb.asarray(x, device=engine), fb.asarray(d, device=engine), 0.1).numpy())
+        found.append(tile.weight.numpy())
+    np.testing.assert_array_equal(counts[0], counts[1])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.sum(counts[0]) > 50
+
+
+def deviation_of_batches(model: analog.PulsedDevice, sizes: list[int]) -> float:
+    """How far the weights after batches of certain sizes are from those after as many single vectors."""
+    device = quiet(model)
+    one, many = made(device), made(device)
+    for k, n in enumerate(sizes):
+        direction = 1 if k % 2 == 0 else -1
+        pulses(many, direction, n)
+        for _ in range(n):
+            pulses(one, direction, 1)
+    return float(np.abs(one.weight.numpy() - many.weight.numpy()).max())
+
+
+def test_a_batch_is_never_served_by_a_kernel_prepared_for_another(model: analog.PulsedDevice) -> None:
+    """Whatever the order: a first batch of one vector, then larger, smaller and alternating ones."""
+    assert deviation_of_batches(model, [1, 64, 3, 1, 64, 2]) == 0.0
+    assert deviation_of_batches(model, [64, 1, 17]) == 0.0
+
+
+def test_a_kernel_that_computes_the_first_vector_only_is_found(
+    model: analog.PulsedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = tile_module.update_kernel
+
+    def planted(*key: Any) -> Any:
+        kernel = right(*key)
+
+        def first_only(w: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, *rest: Any) -> Any:
+            return kernel(w, low, high, x[:1], d[:1], x_lines[:1], d_lines[:1], length[:1], *rest)
+
+        return first_only
+
+    monkeypatch.setattr(tile_module, "update_kernel", planted)
+    assert deviation_of_batches(model, [1, 64]) > 0.01
+
+
+def test_pulses_stop_at_the_bounds_of_each_device(model: analog.PulsedDevice) -> None:
+    device = quiet(model)
+    tile = made(device)
+    low, high = (t.numpy() for t in device.limits(dict(tile.parameters_of_devices)))
+    for direction, bound in ((1, high), (-1, low)):
+        pulses(tile, direction, 400)
+        w = tile.weight.numpy()
+        assert np.all(w >= low)
+        assert np.all(w <= high)
+        assert np.abs(w - bound).max() < 0.5  # steps become small there
+
+
+def test_stuck_devices_do_not_move() -> None:
+    device = analog.ConstantStepDevice(dw_min=0.01, corrupt_devices_prob=0.5)
+    tile = made(device, size=(20, 20))
+    stuck = tile.parameters_of_devices["dwmin_up"].numpy() == 0.0
+    assert 0.35 < stuck.mean() < 0.65
+    pulses(tile, 1, 5)
+    before = tile.weight.numpy()
+    pulses(tile, 1, 5)
+    np.testing.assert_array_equal(tile.weight.numpy()[stuck], before[stuck])
+    assert np.all(tile.weight.numpy()[~stuck] > before[~stuck])
+
+
+@dataclass(frozen=True)
+class QuadraticDevice(analog.PulsedDevice):
+    """A device of a user: steps shrink with the square of the weight."""
+
+    curvature: float = 0.5
+
+    @fb.kernel.function
+    def pulse(w: Any, up: Any, xi: Any, dwmin_up: Any, dwmin_down: Any, dw_min_std: Any, curvature: Any) -> Any:
+        step = dwmin_up if up else -dwmin_down
+        return w + step * (1.0 - curvature * w * w) * (1.0 + dw_min_std * xi)
+
+
+def test_a_device_of_a_user_runs_on_every_engine() -> None:
+    device = QuadraticDevice(dw_min=0.01, dw_min_std=0.0, w_max_dtod=0.0, dw_min_dtod=0.0, up_down_dtod=0.0)
+    for engine in ("cpu", "numpy"):
+        tile = made(device, engine)
+        pulses(tile, 1, 20, engine)
+        w = 0.0
+        for _ in range(20):
+            w += 0.01 * (1.0 - 0.5 * w * w)
+        np.testing.assert_allclose(tile.weight.numpy(), w, rtol=1e-5)
+
+
+@dataclass(frozen=True)
+class MisspeltDevice(analog.PulsedDevice):
+    @fb.kernel.function
+    def pulse(w: Any, up: Any, xi: Any, dwmin_upp: Any) -> Any:
+        return w + dwmin_upp
+
+
+def test_a_device_whose_pulse_has_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"MisspeltDevice\.pulse has the parameters w, up and xi") as e:
+        made(MisspeltDevice())
+    assert "dwmin_upp, which is neither" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "text"),
+    [
+        (analog.ConstantStepDevice, {"dw_min": 0.0}, "dw_min is a finite number above 0"),
+        (analog.ConstantStepDevice, {"dw_min": -0.1}, "dw_min is a finite number above 0"),
+        (analog.ConstantStepDevice, {"w_max": -0.1}, "w_min ≤ 0 ≤ w_max"),
+        (analog.ConstantStepDevice, {"w_min": float("nan")}, "w_min is a finite number"),
+        (analog.ConstantStepDevice, {"dw_min_std": -1.0}, "dw_min_std is a finite number of at least 0"),
+        (analog.ConstantStepDevice, {"corrupt_devices_prob": 1.5}, r"corrupt_devices_prob is in \[0, 1\]"),
+        (analog.ConstantStepDevice, {"enforce_consistency": 1}, "enforce_consistency is True or False"),
+        (analog.ConstantStepDevice, {"drift": 0.1}, "drift is a DriftParameter"),
+        (analog.LinearStepDevice, {"reverse_up": True, "mult_noise": False}, "reversed steps have multiplicative noise"),
+        (analog.SoftBoundsPmaxDevice, {"range_min": 1.0, "range_max": 0.5}, "range_min < range_max"),
+        (analog.ExpStepDevice, {"A_up": 100.0, "A_down": 100.0}, "pulses change a weight of 0"),
+        (analog.PiecewiseStepDevice, {"piecewise_up": (1.0, 0.5)}, "as many values"),
+        (analog.PiecewiseStepDevice, {"piecewise_up": (1.0, 0.0), "piecewise_down": (1.0, 1.0)}, "middle value"),
+        (analog.DriftParameter, {"t_0": 0.0}, "t_0 is a finite number above 0"),
+        (analog.UpdateParameters, {"desired_bl": 0}, "desired_bl is an int from 1 to 65535"),
+        (analog.UpdateParameters, {"pulse_type": "mean"}, "pulse_type is a PulseType"),
+        (analog.IOParameters, {"inp_bound": 2.0}, "inp_bound is 1 with noise management"),
+        (analog.IOParameters, {"out_noise": -0.1}, "out_noise is a finite number of at least 0"),
+        (analog.IOParameters, {"mv_type": 1}, "mv_type is a AnalogMVType"),
+        (analog.IOParameters, {"nm_decay": 2.0}, "nm_decay is in"),
+        (analog.RPUConfig, {"device": "constant"}, "device is a PulsedDevice or ArithmeticDevice"),
+        (analog.RPUConfig, {"forward": 3}, "forward is a IOParameters"),
+    ],
+)
+def test_a_setting_without_meaning_is_refused(kind: Any, settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        kind(**settings)

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from typing import Any
+
+import analog_witness as witness
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import analog
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeError
+
+RNG = np.random.default_rng(11)
+W = (RNG.normal(size=(3, 5)) * 0.2).clip(-0.4, 0.4).astype(np.float32)
+X = RNG.normal(size=(7, 5)).astype(np.float32)
+EQUAL = {"w_max_dtod": 0.0, "w_min_dtod": 0.0}
+QUIET = {"out_noise": 0.0}
+
+
+def tile_of(engine: str = "cpu", device: Any = None, seed: int = 5, **io: Any) -> analog.Tile:
+    periphery = analog.IOParameters(**io)
+    device = analog.FloatingPointDevice() if device is None else device
+    made = analog.Tile(3, 5, analog.RPUConfig(device, forward=periphery, backward=periphery), seed=seed, device=engine)
+    made.set_weights(W)
+    return made
+
+
+@pytest.mark.parametrize("engine", ["cpu", "numpy"])
+@pytest.mark.parametrize(
+    "io",
+    [
+        {}, {"out_bound": 0.7}, {"out_bound": 0.7, "max_bm_factor": 2.0}, {"inp_res": 14.0, "out_res": 62.0, "out_scale": 2.0},
+        {"inp_res": 0.0, "out_res": 0.0, "out_bound": 0.2}, {"out_bound": 0.01},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_product_is_that_of_the_formulas(engine: str, io: dict[str, Any]) -> None:
+    tile = tile_of(engine, **QUIET, **io)
+    for scale in (1.0, 1e-6, 1e6):
+        x = (X * scale).astype(np.float32)
+        y = tile(fb.asarray(x, device=engine)).numpy()
+        want = np.stack([witness.product(v.astype(np.float64), W.astype(np.float64), tile.config.forward) for v in x])
+        np.testing.assert_allclose(y, want, atol=2e-6 * np.abs(want).max())
+
+
+def test_a_product_of_the_backward_pass_has_no_bound_management() -> None:
+    tile, d = tile_of(**QUIET, out_bound=0.2), RNG.normal(size=(4, 3)).astype(np.float32)
+    got = tile.backward(fb.asarray(d)).numpy()
+    io = tile.config.backward
+    want = np.stack([witness.product(v.astype(float), W.T.astype(float), io, bounded=False) for v in d])
+    np.testing.assert_allclose(got, want, atol=2e-6)
+    assert np.any(np.abs(want - d @ W) > 0.1)  # some are clipped
+
+
+def test_noise_is_equal_on_engines_and_new_in_each_product() -> None:
+    io = {"inp_noise": 0.1, "out_noise": 0.2, "w_noise": 0.1, "w_noise_type": analog.WeightNoiseType.PCM_READ, "out_bound": 0.9}
+    tiles = [tile_of(e, **io) for e in ("cpu", "numpy")]
+    first = [t(fb.asarray(X, device=e)).numpy() for t, e in zip(tiles, ("cpu", "numpy"), strict=True)]
+    second = [t(fb.asarray(X, device=e)).numpy() for t, e in zip(tiles, ("cpu", "numpy"), strict=True)]
+    np.testing.assert_allclose(first[0], first[1], atol=0.01)
+    assert np.mean(np.abs(first[0] - first[1]) > 1e-5) < 0.1  # a converter may decide otherwise at a tie
+    assert np.abs(first[0] - second[0]).max() > 0.05
+
+
+def test_zeros_and_no_vectors_are_products_too() -> None:
+    tile = tile_of(**QUIET)
+    assert tile(fb.zeros((2, 5))).tolist() == [[0.0] * 3] * 2
+    assert tile(fb.zeros((0, 5))).shape == (0, 3)
+    assert tile(fb.zeros((2, 0, 5))).shape == (2, 0, 3)
+    assert tile(fb.ones(5)).shape == (3,)
+    before = tile.weight.numpy()
+    tile.update(fb.zeros((0, 5)), fb.zeros((0, 3)), 0.1)
+    np.testing.assert_array_equal(tile.weight.numpy(), before)
+
+
+def test_gradients_are_the_analog_product_and_the_outer_product() -> None:
+    perfect = tile_of(is_perfect=True)
+    x = fb.asarray(X)
+
+    def loss(tile: analog.Tile, x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(tile(x) ** 2)
+
+    grads = fb.grad(loss)(perfect, x)
+    y = X @ W.T
+    np.testing.assert_allclose(grads[perfect.weight].numpy(), 2.0 * y.T @ X, rtol=1e-5)
+    of_x = fb.grad(lambda x: loss(perfect, x))(x)
+    np.testing.assert_allclose(of_x.numpy(), 2.0 * y @ W, rtol=1e-4, atol=1e-5)
+    coarse = analog.RPUConfig(
+        analog.FloatingPointDevice(), analog.IOParameters(is_perfect=True), analog.IOParameters(out_noise=0.0, out_res=1 / 30)
+    )
+    tile = analog.Tile(3, 5, coarse, seed=1)
+    tile.set_weights(W)
+    want = tile.backward(fb.asarray((2.0 * y).astype(np.float32))).numpy()
+    np.testing.assert_allclose(fb.grad(lambda x: loss(tile, x))(x).numpy(), want, atol=1e-5)
+
+
+def test_updates_are_the_same_under_jit_for_batches_of_all_sizes() -> None:
+    def step(tile: analog.Tile, x: fb.Tensor, d: fb.Tensor, lr: float) -> tuple[fb.Tensor, fb.Tensor]:
+        y = tile(x)
+        return y, tile.update(x, d, lr)
+
+    compiled = fb.jit(step)
+    one, other = (tile_of(device=analog.SoftBoundsDevice(dw_min=0.01, write_noise_std=1.0, **EQUAL)) for _ in range(2))
+    for n in (1, 64, 3, 1, 64, 2):
+        x, d = (fb.asarray(RNG.normal(size=(n, m)).astype(np.float32)) for m in (5, 3))
+        (y, pulses), (z, more) = step(one, x, d, 0.05), compiled(other, x, d, 0.05)
+        np.testing.assert_allclose(y.numpy(), z.numpy(), atol=1e-5)
+        np.testing.assert_array_equal(pulses.numpy(), more.numpy())
+        np.testing.assert_array_equal(one.weight.numpy(), other.weight.numpy())
+        assert one.persistent is not None
+        assert other.persistent is not None
+        np.testing.assert_array_equal(one.persistent.numpy(), other.persistent.numpy())
+
+
+def test_a_tile_goes_on_from_its_state() -> None:
+    device = analog.LinearStepDevice(dw_min=0.01, write_noise_std=1.0, diffusion=0.01, lifetime=10.0, **EQUAL)
+    first = tile_of(device=device)
+    x, d = fb.asarray(X), fb.asarray(RNG.normal(size=(7, 3)).astype(np.float32))
+
+    def run(tile: analog.Tile) -> Any:
+        tile.update(x, d, 0.05)
+        tile.end_mini_batch()
+        return tile(x).numpy()
+
+    run(first)
+    second = tile_of(device=device, seed=6)
+    second.load_state_dict(first.state_dict())
+    second.generator.set_state(first.generator.state())
+    for _ in range(3):
+        np.testing.assert_array_equal(run(first), run(second))
+        np.testing.assert_array_equal(first.weight.numpy(), second.weight.numpy())
+
+
+def test_tiles_of_one_seed_are_equal_and_a_construction_seed_is_of_the_devices_alone() -> None:
+    a, b = (analog.Tile(3, 5, seed=8, device=e).parameters_of_devices["max_bound"].numpy() for e in ("cpu", "numpy"))
+    np.testing.assert_array_equal(a, b)
+    config = analog.RPUConfig(analog.ConstantStepDevice(construction_seed=4))
+    c, d = (analog.Tile(3, 5, config, seed=s).parameters_of_devices["max_bound"].numpy() for s in (1, 2))
+    np.testing.assert_array_equal(c, d)
+    assert np.any(a != c)
+
+
+def test_weights_outside_of_the_bounds_are_clipped_and_counted() -> None:
+    tile = analog.Tile(2, 2, analog.RPUConfig(analog.ConstantStepDevice(**EQUAL)), seed=0)
+    assert tile.set_weights(np.array([[0.1, -0.1], [0.6, -0.6]])) == 0
+    with pytest.warns(UserWarning, match="2 of 4 weights were outside"):
+        assert tile.set_weights(np.array([[0.1, -0.1], [0.7, -0.9]])) == 2
+    np.testing.assert_allclose(tile.weight.numpy(), [[0.1, -0.1], [0.6, -0.6]], atol=1e-6)
+
+
+def test_decay_diffusion_and_resets_are_those_of_the_device() -> None:
+    tile = tile_of(device=analog.ConstantStepDevice(lifetime=10.0, reset=0.1, reset_std=0.0, **EQUAL))
+    tile.end_mini_batch()
+    np.testing.assert_allclose(tile.weight.numpy(), (W - 0.1) * 0.9 + 0.1, atol=1e-6)
+    tile.reset(first=4, count=2)
+    np.testing.assert_allclose(tile.weight.numpy()[:, [0, 4]], 0.1, atol=1e-6)
+    np.testing.assert_allclose(tile.weight.numpy()[:, 1:4], ((W - 0.1) * 0.9 + 0.1)[:, 1:4], atol=1e-6)
+    still = tile_of(device=analog.ConstantStepDevice(**EQUAL))
+    still.end_mini_batch()
+    still.drift(10.0)
+    np.testing.assert_array_equal(still.weight.numpy(), W)
+
+
+def test_drift_starts_anew_for_devices_that_were_written() -> None:
+    drift = analog.DriftParameter(nu=0.1)
+    tile = tile_of(device=analog.ConstantStepDevice(drift=drift, **EQUAL))
+    tile.drift(10.0)
+    np.testing.assert_allclose(tile.weight.numpy(), W * 10**-0.1, rtol=1e-5)
+    tile.drift(90.0)
+    np.testing.assert_allclose(tile.weight.numpy(), W * 100**-0.1, rtol=1e-5)
+    changed = tile.weight.numpy().copy()
+    changed[0, 0] = 0.55
+    tile.set_weights(changed)
+    tile.drift(10.0)
+    assert tile.weight.numpy()[0, 0] == pytest.approx(0.55 * 10**-0.1, rel=1e-5)
+    np.testing.assert_allclose(tile.weight.numpy()[1:], W[1:] * 110**-0.1, rtol=1e-5)
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    tile = tile_of()
+    with pytest.raises(ShapeError, match="Tile: x"):
+        tile(fb.ones((2, 4)))
+    with pytest.raises(DTypeError, match="x is float32"):
+        tile(fb.ones((2, 5), dtype=fb.float64))
+    with pytest.raises(OperandError, match="x"):
+        tile(X)
+    with pytest.raises(ShapeError, match="as many vectors"):
+        tile.update(fb.ones((2, 5)), fb.ones((3, 3)), 0.1)
+    with pytest.raises(fb.DeviceMismatchError):
+        tile.update(fb.ones((2, 5)), fb.ones((2, 3), device="numpy"), 0.1)
+    with pytest.raises(ShapeError, match=r"weights are \[3, 5\]"):
+        tile.set_weights(W.T)
+    with pytest.raises(ConfigError, match="a device that can be reset"):
+        tile.reset()
+    with pytest.raises(ConfigError, match="seconds is a number > 0"):
+        tile.drift(-1.0)
+    with pytest.raises(ConfigError, match="config is an RPUConfig"):
+        analog.Tile(2, 2, analog.ConstantStepDevice())  # type: ignore[arg-type]
