@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,3 +216,31 @@ def test_the_same_bits_tuned_or_not_and_for_any_threads() -> None:
         with fb.config.scope(tune="on", num_threads=threads):
             assert fb.jit(lambda a, b: fb.softmax(fb.gelu(a @ b), axis=-1))(a, b).numpy().tobytes() == expected
     assert {c.reason for c in choice.choices()} == {"the fastest that was measured"}
+
+
+def test_threads_that_tune_at_a_time_do_not_disturb_each_other() -> None:
+    programs = [fb.jit(lambda x, k=k: (x * 2.0 + k) * 4.0 - 3.0) for k in (1.0, 5.0, 7.0, 9.0)]
+    found: list[float] = [0.0] * len(programs)
+    start = threading.Barrier(len(programs))
+
+    def work(n: int) -> None:
+        start.wait()
+        found[n] = float(programs[n](fb.ones((64 + n, 64)))[0, 0])
+
+    with warnings.catch_warnings(), fb.config.scope(tune="on", num_threads=2):
+        warnings.simplefilter("error")
+        workers = [threading.Thread(target=work, args=(n,)) for n in range(len(programs))]
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join()
+    assert found == [9.0, 25.0, 33.0, 41.0]
+    assert not any(choice.records_of(c.problem.device).barred(c.problem.structure) for c in choice.choices())
+    assert len(choice.choices()) == len(programs)
+
+
+def test_where_no_process_can_be_started_the_default_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.PROCESS.end()
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with fb.config.scope(tune="on"), pytest.warns(TuningWarning, match="no process for it could be started"):
+        assert float(fb.jit(lambda x: (x * 2.0 + 1.0) * 4.0 - 3.0)(fb.ones((8, 8)))[0, 0]) == 9.0

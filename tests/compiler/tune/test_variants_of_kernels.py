@@ -10,6 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.compiler.tune import choice
+from firebrick.testing import conformance
 
 Program = Callable[..., Any]
 
@@ -97,3 +98,25 @@ def test_a_forced_variant_computes_what_the_default_computes(name: str) -> None:
         else:
             assert result.tobytes() == expected.tobytes(), variant
     assert tried, "no variants"
+
+
+PATTERNS = (
+    "threads=1", "chunks=2", "chunks=8", "mr=*", "a=direct", "a=phase", "a=unit", "b=direct", "b=phase", "b=unit", "mc*", "nc*",
+    "kc=*", "splits=*", "blocked", "patches", "library", "winograd",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_products_conform_with_each_variant(pattern: str) -> None:
+    """The pairwise product of conformance, under ``jit``, with a variant wherever there is one of this name."""
+    with fb.force_variant(pattern):
+        report = conformance("cpu", ops=["matmul"], dtypes=["float32", "bfloat16"], subset="thin", modes=["jit"])
+    assert report.ok, report
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_everything_conforms_with_each_variant(pattern: str) -> None:
+    with fb.force_variant(pattern):
+        report = conformance("cpu", subset="pairwise")
+    assert report.ok, report

@@ -31,12 +31,18 @@ _PASSED = ("cpu_vector_bits", "num_threads", "cache_dir", "cache_size")
 
 
 class TrialProcess:
-    """The process of the trials; it is started when it is needed, and again after it ended or was ended."""
+    """The process of the trials; it is started when it is needed, and again after it ended or was ended.
+
+    Attributes:
+        holder: The bench whose problem it has; several threads may compile at a time.
+        lock: Held from preparing a problem to the answer about one of its variants.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._owner = 0
+        self.holder: object = None
         self.lock = forkable(threading.RLock())
 
     @property
@@ -55,7 +61,10 @@ class TrialProcess:
             The answer, or ``{"ended": reason}`` if the process ended or did not answer in time.
         """
         if not self.running:
-            self._start()
+            try:
+                self._start()
+            except OSError as e:
+                return {"ended": f"no process for it could be started: {e}"}
         assert self._process is not None
         assert self._process.stdin is not None
         content = pickle.dumps(request)
@@ -89,7 +98,7 @@ class TrialProcess:
             [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=environment,
         )  # fmt: skip
-        self._owner, self._answers = os.getpid(), queue.SimpleQueue()
+        self._owner, self._answers, self.holder = os.getpid(), queue.SimpleQueue(), None
         threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True).start()
 
     def end(self) -> None:
@@ -136,7 +145,6 @@ class CpuBench:
     ) -> None:  # fmt: skip
         self.inputs, self.outputs, self.default, self.bound_us = inputs, outputs, default, bound_us
         self._reference = reference
-        self._prepared = False
         self._built: dict[str, Lowered] = {}
 
     def _lowered(self, variant: KernelVariant) -> Lowered:
@@ -149,7 +157,7 @@ class CpuBench:
 
     def _prepare(self) -> str:
         """What is wrong with the default, or with preparing."""
-        if self._prepared and PROCESS.running:
+        if PROCESS.holder is self and PROCESS.running:
             return ""
         default, reference = self._lowered(self.default), self._reference
         nbytes = sum(a.nbytes for a in (*self.inputs, *self.outputs)) + sum(default.temporary)
@@ -160,7 +168,7 @@ class CpuBench:
             },
             self._seconds(default, *([reference] if reference else [])),
         )  # fmt: skip
-        self._prepared = answer == ""
+        PROCESS.holder = self if answer == "" else None
         return _reason(answer)
 
     def check(self, variant: KernelVariant) -> str:

@@ -30,6 +30,8 @@ from firebrick.core.config import config
 from firebrick.ir import Graph
 from firebrick.ir.keys import key_of
 
+MOST_BYTES = 512 << 20
+"""Maximum bytes of operands and results of a problem that is tuned: its trial holds several copies of them."""
 KEPT = 512
 """Maximum number of groups whose variants are kept in memory."""
 IN_MEMORY = 64 << 20
@@ -129,7 +131,8 @@ def _chosen(
         bench = CpuBench(body.inputs, outputs, offered[0], reference, _bound_us(spec, outputs, threads))
         return search(problem, competing, bench, choice.records_of(device).barred(problem.structure))
 
-    variant = choice.chosen(problem, offered, tried)
+    small = sum(a.nbytes for a in (*body.inputs, *outputs)) + sum(default.temporary) <= MOST_BYTES
+    variant = choice.chosen(problem, offered, tried if small else None)
     if variant is offered[0]:
         return default, None
     return replace(variant.build(), doubt=default.doubt), (problem, variant.name, variant.order == offered[0].order)

@@ -8,6 +8,7 @@ from functools import partial
 
 from firebrick.compiler.program.launch import ALIGNED
 from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.targets.llvm import library_product, products
 from firebrick.compiler.targets.llvm.contract.alternatives import alternatives
@@ -46,7 +47,8 @@ def variants(
             build = partial(library_product.lowered, spec, list(inputs), threads)
             found.append(KernelVariant("library", "library", build, cost_us=0.95 * cost))
     seen = [_chunks(default)]
-    for n in CHUNKS if threads > 1 else ():
+    # the order of float atomics of a kernel of the kernel language may depend on threads
+    for n in CHUNKS if threads > 1 and not isinstance(spec, Custom) else ():
         made = replace(default, parts=tuple(_divided(p, n) for p in default.parts))
         if _chunks(made) not in seen:
             seen.append(_chunks(made))
