@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.core.batched import values_of_all
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import iinfo
 from firebrick.core.errors import DataDependentError, OutOfRangeError
@@ -73,7 +74,7 @@ def check_range(where: str, key: str, values: Tensor, low: int, high: int, remed
 
     if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {said}", remedy, op=where)):
         return
-    host = hooks.to_host(values)
+    host = hooks.to_host(values_of_all(values))
     if ignored is not None:
         host = host[host != ignored]
     if host.size and (int(host.min()) < low or int(host.max()) >= high):

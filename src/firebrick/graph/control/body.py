@@ -15,6 +15,7 @@ from typing import Any
 
 from firebrick.autodiff.tape import grad_enabled, make_leaf, new_id, region
 from firebrick.core.aval import Aval
+from firebrick.core.batched import Batched, here
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
 from firebrick.core.errors import StateChangedError, UnsupportedError
@@ -85,6 +86,18 @@ class Body(Trace):
             found = self.outer[position] = self.take(operand)
         return found[0].number
 
+    def lift_batched(self, t: Tensor, data: Batched) -> int:
+        if self.parent is None or not data.level.running:
+            return super().lift_batched(t, data)
+        node, slot = self._outside(t)
+        position = (id(data), -1, 0 if node is None else node.id, slot)
+        found = self.outer.get(position)
+        if found is None:
+            operand = Tensor(t.storage, t.dtype, t.shape, t.device, t.label)
+            operand.node, operand.slot = node, slot
+            found = self.outer[position] = self.take(operand)
+        return found[0].number
+
     def take(self, operand: Tensor) -> tuple[Source, Tensor]:
         """A value of the enclosing trace as an input."""
         number = self.source(operand.aval, "outer", None, operand.label or "")
@@ -115,6 +128,12 @@ class Body(Trace):
                 "under jit, random numbers are not drawn inside fb.cond and fb.while_loop: how many there are is not known",
                 f"a draw at {user_line()}, in {self.name}",
                 "draw them before and use the result, or use fb.scan, which runs a known number of steps",
+            )
+        if any(level.trace is not self for level in here()):
+            raise UnsupportedError(
+                "under jit, random numbers are not drawn inside a fb.scan that is itself inside fb.vmap",
+                f"a draw at {user_line()}, in {self.name}",
+                "draw them before the scan, for all steps, and pass them as xs",
             )
         draws = self.draws.setdefault(id(generator), Draws(generator, lambda given: generator))
         self.finders[id(generator)] = find
