@@ -77,20 +77,17 @@ class Body(Trace):
     def lift(self, t: Tensor, data: Traced) -> int:
         if self.parent is None or not (data.trace.running and data.trace.within()):
             return super().lift(t, data)
-        node, slot = self._outside(t)
-        position = (id(data.trace), data.number, 0 if node is None else node.id, slot)
-        found = self.outer.get(position)
-        if found is None:
-            operand = Tensor(t.storage, t.dtype, t.shape, t.device, t.label)
-            operand.node, operand.slot = node, slot
-            found = self.outer[position] = self.take(operand)
-        return found[0].number
+        return self._captured(t, id(data.trace), data.number)
 
     def lift_batched(self, t: Tensor, data: Batched) -> int:
         if self.parent is None or not data.level.running:
             return super().lift_batched(t, data)
+        return self._captured(t, id(data), -1)
+
+    def _captured(self, t: Tensor, home: int, number: int) -> int:
+        """The number here of a value from outside, which is known by ``home`` and ``number``."""
         node, slot = self._outside(t)
-        position = (id(data), -1, 0 if node is None else node.id, slot)
+        position = (home, number, 0 if node is None else node.id, slot)
         found = self.outer.get(position)
         if found is None:
             operand = Tensor(t.storage, t.dtype, t.shape, t.device, t.label)
