@@ -20,6 +20,7 @@ from firebrick.autodiff import (
     register_hook,
     value_and_grad,
     vjp,
+    vmap,
 )
 from firebrick.backends.decorators import profile, verify
 from firebrick.backends.dispatch import read
@@ -724,6 +725,7 @@ __all__ = [
     "vecdot",
     "verify",
     "vjp",
+    "vmap",
     "vstack",
     "where",
     "while_loop",

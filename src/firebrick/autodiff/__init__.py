@@ -9,6 +9,7 @@ from firebrick.autodiff.gradcheck import gradcheck
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.autodiff.transforms import grad, jvp, value_and_grad, vjp
+from firebrick.autodiff.vmap import vmap
 
 __all__ = [
     "Gradients",
@@ -30,4 +31,5 @@ __all__ = [
     "set_distributed_params",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

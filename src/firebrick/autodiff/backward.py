@@ -13,6 +13,7 @@ from firebrick.autodiff.residuals import Memo, handle, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
+from firebrick.core.batched import tracked_beneath
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import float32
@@ -243,7 +244,7 @@ def run(
     numbers = frozenset(n.id for n in nodes)
     tokens = region.set(None), strategy.set("none")
     try:
-        with grad_mode(create_graph), reducing(None):  # gradients that rules and hooks take are their own
+        with grad_mode(create_graph or tracked_beneath()), reducing(None):  # gradients that rules and hooks take are their own
             for node in nodes:
                 _step(node, cotangents, found, memo, create_graph, stop, reduce, numbers)
                 memo.forget()

@@ -20,6 +20,7 @@ from firebrick.autodiff.tape import Node, grad_mode, new_id, own_handle, region
 from firebrick.core import trees
 from firebrick.core.autocast import autocast, autocast_dtype
 from firebrick.core.aval import Aval
+from firebrick.core.batched import Batched, enter, innermost, leave
 from firebrick.core.device import Device
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, GradientError
@@ -122,6 +123,7 @@ class Region:
         self.over = False
         self.repeats = False
         self.dtype = autocast_dtype()
+        self.level = innermost()
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         """Number a node's residuals instead of keeping them."""
@@ -161,7 +163,7 @@ class Region:
             )
         rerun = _Rerun(self.wanted)
         now = {g: g.place() for g in self.generators}
-        token, plain = region.set(rerun), strategy.set("none")
+        token, plain, outside = region.set(rerun), strategy.set("none"), enter(self.level)
         try:
             for g, state in self.generators.items():
                 g.go_back(state)
@@ -172,6 +174,7 @@ class Region:
         finally:
             region.reset(token)
             strategy.reset(plain)
+            leave(outside)
             for g, state in now.items():
                 g.go_back(state)
         if len(rerun.kept) != len(self.wanted):
@@ -236,11 +239,15 @@ def at_once(inside: Any) -> Any:
 
 def _equal(known: Storage, t: Tensor) -> bool:
     """Whether a storage holds the very bits of a tensor; inside a trace, whether they are computed in the same way."""
+    now = t.storage.data
+    if isinstance(known.data, Batched) and isinstance(now, Batched):
+        same = known.data.mapped is now.mapped and known.data.level.size == now.level.size
+        return same and _equal(known.data.value.storage, now.value)
     trace = hooks.trace()
     if trace is not None:
-        return bool(trace.alike(known.data, t.storage.data))
-    first, now = (hooks.to_host(Tensor(s, t.dtype, t.shape, t.device)) for s in (known, t.storage))
-    return bool(first.tobytes() == now.tobytes())
+        return bool(trace.alike(known.data, now))
+    first, second = (hooks.to_host(Tensor(s, t.dtype, t.shape, t.device)) for s in (known, t.storage))
+    return bool(first.tobytes() == second.tobytes())
 
 
 def _changed(what: str) -> GradientError:

@@ -168,6 +168,18 @@ class Gradients:
         else:
             commit.call(dict.update, self._found, changed)
 
+    def mapped(self, fn: Callable[[Tensor], Tensor]) -> Gradients:
+        """``fn`` of every gradient, which may have another shape.
+
+        Args:
+            fn: Of a gradient.
+        """
+        made = Gradients({})
+        made.valid = None if self.valid is None else fn(self.valid)
+        made._found = {leaf: fn(g) for leaf, g in self._found.items()}
+        made._handles, made._labels = dict(self._handles), dict(self._labels)
+        return made
+
     def items(self) -> list[tuple[int, Tensor]]:
         """(leaf id, gradient) pairs."""
         return list(self._found.items())

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from weakref import WeakSet, ref
 
 from firebrick.core.aval import Aval
+from firebrick.core.bind import execute
 from firebrick.core.device import Device
 from firebrick.core.errors import BudgetWarning
 from firebrick.core.hooks import hooks
@@ -158,7 +159,7 @@ class Recipe:
         inferred = self.op.infer(*handles, **self.params)
         avals = (inferred,) if type(inferred) is Aval else inferred
         with again():
-            results = tuple(t.storage for t in hooks.execute(self.op, handles, self.params, avals, None))
+            results = tuple(t.storage for t in execute(self.op, handles, self.params, avals))
         memo[self.key] = results
         if self.budget is not None:
             memo.ran(self, self.budget)

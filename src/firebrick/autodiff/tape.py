@@ -170,7 +170,7 @@ def make_leaf(t: Tensor) -> Node:
 
 def own_handle(t: Tensor) -> Tensor:
     """Another handle of the same values and tracking: its owner may rebind it."""
-    other = t.detach()
+    other = t._another()
     other.node, other.slot = t.node, t.slot
     return other
 

@@ -18,6 +18,7 @@ from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
+from firebrick.core.batched import boxed
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.journal import all_or_none
@@ -34,7 +35,7 @@ X = TypeVar("X", bound=Any)  # so that the parameter of a lambda is Any
 A = TypeVar("A")
 
 _owned: ContextVar[frozenset[int]] = ContextVar("firebrick_owned_leaves", default=frozenset())
-_node, _slot = setter(Tensor, "node"), setter(Tensor, "slot")
+_node, _slot, _storage = (setter(Tensor, s) for s in ("node", "slot", "storage"))
 _active: set[int] = set()  # leaves of modules that some context is differentiating now
 
 
@@ -83,6 +84,7 @@ class _Leaves:
         self.nodes: list[Node] = []
         self.tracked: list[Any] = []
         self._restore: list[tuple[Tensor, Any, int]] = []
+        self._boxed: list[tuple[Tensor, Any, Any, Any, int]] = []  # parameters that show a storage of a level of ``vmap``
         self._restored = False
         self._modes: list[tuple[ContextVar[Any], Any]] = [(mode, mode.get()) for mode in (enabled, region, reducer, _owned)]
 
@@ -98,6 +100,10 @@ class _Leaves:
                             f"parameter {name} is being tracked elsewhere",
                             "give each thread its own copy with model.fork(device)",
                         )
+                    own = boxed(p)
+                    if own is not p:
+                        self._boxed.append((p, own.storage, p.storage, p.node, p.slot))
+                        p.storage, p.node, p.slot = own.storage, None, 0
                     node = leaf_on_top(p)
                     self.nodes.append(node)  # restore finds it from now on
                     self._restore.append((p, p.node, p.slot))
@@ -106,7 +112,7 @@ class _Leaves:
                 self.tracked.append(v)
             else:
                 _check_floating(f"argument leaf {i}", v)
-                t = own_handle(v)
+                t = boxed(own_handle(v))
                 self.nodes.append(track(t))
                 self.tracked.append(t)
         self.argument = trees.unflatten(self.spec, self.tracked)
@@ -134,6 +140,9 @@ class _Leaves:
             # a parameter that the function rebound is as untracked afterwards as it was before
             if p.node is not None and (p.node.id in ids or (node is None and not self._restored)):
                 rows += [(_node, p, node), (_slot, p, slot)]
+        for p, own, storage, node, slot in reversed(self._boxed):
+            if p.storage is own:
+                rows += [(_storage, p, storage), (_node, p, node), (_slot, p, slot)]
         apply_rows(rows)
         for n in self.nodes:
             n.closed = True
@@ -157,7 +166,7 @@ class _Leaves:
 
 
 def _untracked(value: Any) -> Any:
-    return trees.tree_map(lambda v: v.detach() if isinstance(v, Tensor) else v, value)
+    return trees.tree_map(lambda v: v._another() if isinstance(v, Tensor) else v, value)
 
 
 @overload
@@ -259,7 +268,7 @@ def _value_and_grad(
     seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
     found = run(leading_to(leaves.ids, nodes), seed, outer, leaves.ids, last=not outer)
     if not outer:
-        loss, aux = loss.detach(), _untracked(aux)
+        loss, aux = loss._another(), _untracked(aux)
     grads = leaves.collect(found)
     return ((loss, aux), grads) if has_aux else (loss, grads)
 
@@ -338,7 +347,7 @@ def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callabl
         found = run(nodes, {(root.id, slot): cotangent}, outer or cotangent.node is not None, leaves.ids)
         return tuple(leaves.collect(found))
 
-    return (out if outer else out.detach()), pullback
+    return (out if outer else out._another()), pullback
 
 
 def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

@@ -67,13 +67,24 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         if t.node is not None:
             tracked = hooks.grad_enabled()
             break
-    outputs = hooks.execute(op, inputs, params, avals, out)
+    outputs = hooks.batch(op, inputs, params, avals) if hooks.levels else None  # ``execute``, without a call
+    if outputs is None:
+        outputs = hooks.execute(op, inputs, params, avals, out)
     if tracked:
         hooks.record(op, inputs, params, outputs)
     if out is not None:
         out._rebind(outputs[0])
         return out
     return outputs[0] if single else outputs
+
+
+def execute(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> tuple[Tensor, ...]:
+    """Run ``op`` on checked operands, unrecorded: for all examples at once where an operand belongs to ``fb.vmap``."""
+    made: tuple[Tensor, ...] | None = hooks.batch(op, inputs, params, avals) if hooks.levels else None
+    if made is None:
+        made = hooks.execute(op, inputs, params, avals, None)
+    assert made is not None
+    return made
 
 
 def bind_as(where: str, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -99,6 +110,7 @@ def binary(op: Op, x1: Any, x2: Any) -> Any:
             or x1.node is not None
             or x2.node is not None
             or hooks.tracing
+            or hooks.levels
         ):
             kernel = None
     except (KeyError, AttributeError, TypeError):
@@ -123,7 +135,7 @@ def unary(op: Op, x: Any) -> Any:
     """``bind(op, (x,), {})``, with the fast path for an elementwise ``op``."""
     try:
         kernel, dtype = op.fast[x.device, x.dtype]
-        if not x.shape or x.node is not None or hooks.tracing:
+        if not x.shape or x.node is not None or hooks.tracing or hooks.levels:
             kernel = None
     except (KeyError, AttributeError, TypeError):
         kernel = None

@@ -72,6 +72,10 @@ class Journal:
         if self._around is not None:
             self._around.note_dict(d)
 
+    def rebound(self) -> list[Any]:
+        """The handles that were noted and are still alive."""
+        return [t for known, _ in list(self._noted.values()) if (t := known()) is not None]
+
     def restore(self) -> None:
         """Let every handle show again what it showed, every generator draw again what it drew, every dict hold what it held:
         all of them or, by an interrupt, none yet."""

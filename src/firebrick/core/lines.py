@@ -22,6 +22,20 @@ _BETWEEN = (
 _MOST = 4096  # names of files that are remembered; compiled programs have a name each
 _known: dict[str, bool] = {}  # whether a file's code is Firebrick's: each operation in a trace asks for some ten frames
 
+VALUE_ASKED = {
+    "__bool__": "if, while, and, or, not",
+    "__int__": "int()",
+    "__float__": "float()",
+    "__complex__": "complex()",
+    "__index__": "a size, an index or range()",
+    "item": "item()",
+    "tolist": "tolist()",
+    "numpy": "numpy()",
+    "__array__": "a NumPy function",
+    "__dlpack__": "another library",
+}
+"""How a program asks for the value of a tensor, by the method that it calls."""
+
 
 def is_own(code: CodeType) -> bool:
     """Whether code is Firebrick's, or a library's that calls back."""

@@ -94,6 +94,30 @@ class Vjp:
 
 
 @dataclass(frozen=True)
+class Batching:
+    """The values that a ``batch`` rule may read: an op of examples, some of whose operands have one value for each example.
+
+    Attributes:
+        op: The op.
+        size: How many examples there are.
+        operands: The operands; where ``mapped``, those of all examples, along a new first axis.
+        mapped: Which operands differ from example to example.
+        shapes: The shape of each operand of one example.
+        params: The op's parameters for one example.
+        each: ``(fn) -> results``: ``fn`` of one example's operands and parameters, for all examples; its results have the
+            new first axis.
+    """
+
+    op: Op
+    size: int
+    operands: tuple[Any, ...]
+    mapped: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    params: dict[str, Any]
+    each: Callable[[Callable[..., Any]], Any]
+
+
+@dataclass(frozen=True)
 class Cost:
     """Work of one call: floating-point operations, and bytes read and written at least."""
 
@@ -212,6 +236,9 @@ class Op:
         reshapes: For views that have all elements of their operand in its order: whether the result may be written wherever the
             operand may. NumPy's broadcast arrays are read-only.
         transfers: Whether it moves its operand to another device, which no engine does alone.
+        batch: ``(Batching) -> result or tuple of results`` computes the op for all examples of ``fb.vmap`` with other ops; its
+            results have the examples as first axis. None, or a rule that returns None: it runs in a loop over the examples.
+            ``register`` derives it for elementwise ops, and for those of one operand whose parameters of axes are known.
         program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
     """
@@ -248,6 +275,7 @@ class Op:
     one_step: bool = False
     reshapes: bool = False
     transfers: bool = False
+    batch: Callable[[Batching], Any] | None = None
     program: Any = None
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)

@@ -25,6 +25,10 @@ class Absent(ABC):
     def why(self, tensor: Any = None) -> Exception | None:
         """The error for reading ``tensor``, whose storage holds this; None if the value has arrived while this waited."""
 
+    def detached(self, storage: Storage) -> Storage:
+        """The storage with this data, but of values that no tape tracks."""
+        return storage
+
     def shown(self) -> str:
         """The text printed for the values."""
         return "<no values>"

@@ -276,6 +276,14 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same values, untracked, as another handle."""
+        made = self._another()
+        if hooks.levels and isinstance(made.storage.data, Absent):
+            made.storage = made.storage.data.detached(made.storage)
+        return made
+
+    def _another(self) -> Tensor:
+        """Another handle on the same storage, without a place on the tape. Under ``fb.vmap``, gradients that are taken outside
+        of it still flow to what the storage holds."""
         if hooks.tracing:
             hooks.capture(self)
         return Tensor(self.storage, self.dtype, self.shape, self.device, self.label)

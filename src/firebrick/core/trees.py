@@ -38,7 +38,15 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return optree.tree_map(fn, tree, *rest)
 
 
-def leaves_with_paths(tree: Any) -> list[tuple[str, Any]]:
+def children(tree: Any) -> list[tuple[Any, Any]] | None:
+    """The entries of a container and what they hold; None for a leaf."""
+    if tree is None or optree.tree_is_leaf(tree):
+        return None
+    held, _, entries, _ = optree.tree_flatten_one_level(tree)
+    return list(zip(entries, held, strict=True))
+
+
+def leaves_with_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
     """Each leaf with a readable path such as ``['w'][0]``."""
-    paths, leaves, _ = optree.tree_flatten_with_path(tree)
+    paths, leaves, _ = optree.tree_flatten_with_path(tree, is_leaf=is_leaf)
     return [("".join(f"[{p!r}]" for p in path), leaf) for path, leaf in zip(paths, leaves, strict=True)]

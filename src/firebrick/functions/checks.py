@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.core.batched import level_of, running, values_of_all
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import iinfo
 from firebrick.core.errors import DataDependentError, OutOfRangeError
@@ -15,23 +17,33 @@ from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 
 
+def deferred(x: Any) -> bool:
+    """Whether the values of a tensor cannot be read here: inside a trace, and of one example of ``fb.vmap``."""
+    return isinstance(x, Tensor) and (hooks.trace() is not None or level_of(x) is not None)
+
+
 def staged(ok: Callable[[], Tensor], error: Callable[[], Exception]) -> bool:
-    """Inside a trace: have each run of the graph raise ``error()`` unless ``ok()``, a bool tensor, holds everywhere.
+    """Inside a trace: have each run of the graph raise ``error()`` unless ``ok()``, a bool tensor, holds everywhere. Inside
+    ``fb.vmap``: raise it now unless it holds everywhere for all examples.
 
     Returns:
-        Whether there is a trace; if not, nothing was done and the caller looks at the values on the host.
+        Whether there is a trace or a ``vmap``; if not, nothing was done and the caller looks at the values on the host.
     """
     trace = hooks.trace()
-    if trace is None:
+    if trace is None and running() is None:
         return False
     with no_grad():
         condition = ok()
+        if trace is None:
+            if not hooks.to_host(values_of_all(condition)).all():
+                raise error()
+            return True
         trace.check(bind(OPS["all"], (condition,), {"axes": tuple(range(condition.ndim)), "keepdims": False}), error)
     return True
 
 
 def known_now(where: str, needs: str, key: str, x: Tensor, remedy: str) -> None:
-    """Check that values can be read here, which inside a trace they cannot.
+    """Check that values can be read here, which inside a trace and inside ``fb.vmap`` they cannot.
 
     Args:
         where: The public function.
@@ -41,13 +53,15 @@ def known_now(where: str, needs: str, key: str, x: Tensor, remedy: str) -> None:
         remedy: What to do under ``jit``.
 
     Raises:
-        DataDependentError: There is a trace.
+        DataDependentError: They cannot.
     """
-    if hooks.trace() is not None:
+    if deferred(x):
+        traced = hooks.trace() is not None
+        there = "while the graph is made, when there are none yet" if traced else "and under fb.vmap each example has its own"
         raise DataDependentError(
-            f"{where}: {needs} needs the values of {key} while the graph is made, when there are none yet",
+            f"{where}: {needs} needs the values of {key} {there}",
             f"{describe(key, x)}, at {user_line()}",
-            f"{remedy}, or do it outside jit",
+            f"{remedy}, or do it outside {'jit' if traced else 'vmap'}",
             op=where,
         )
 

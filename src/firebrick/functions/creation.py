@@ -30,7 +30,7 @@ from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
-from firebrick.functions.checks import check_range, known_now
+from firebrick.functions.checks import check_range, deferred, known_now
 from firebrick.functions.conversion import cast_host, check_fits, default_dtype, dtype_for, number_later
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape
@@ -97,7 +97,7 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
     goal = find_device(device)
     sizes = normalize_shape(shape, where)
     fill_value = weak_scalar(fill_value)
-    if hooks.trace() is not None and isinstance(fill_value, (Tensor, Weak)):
+    if deferred(fill_value) or (hooks.trace() is not None and isinstance(fill_value, Weak)):
         return _filled_later(where, sizes, fill_value, dtype, goal)
     return hooks.from_host(_host_filled(where, sizes, fill_value, dtype, goal), goal)
 

@@ -21,7 +21,7 @@ from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.functions.checks import check_range, known_now, staged
+from firebrick.functions.checks import check_range, deferred, known_now, staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import (
     astype,
@@ -185,7 +185,7 @@ def _lengths(name: str, key: str, given: Any, batch: int, beside: Tensor) -> tup
             raise DTypeError(f"{name}: {key} need an integer dtype", describe(key, given), "cast them to fb.int64")
         if given.shape != (batch,):
             raise ShapeError(f"{name}: {key} is [{batch}], one number a sample", describe(key, given), "reshape it")
-        return given, None if given.device.engine == "meta" or hooks.trace() is not None else hooks.to_host(given)
+        return given, None if given.device.engine == "meta" or deferred(given) else hooks.to_host(given)
     if isinstance(given, (list, tuple)):
         given = [python_scalar(n) for n in given]
     if not isinstance(given, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in given):

@@ -17,6 +17,7 @@ from firebrick.core.errors import FirebrickError, GradientError, OperandError
 from firebrick.core.op import Cost, MissingRule, Op, Sample, Vjp
 from firebrick.functions.kernels import Kernel, elementwise_of, operation
 from firebrick.functions.user_functions import (
+    batched,
     cases,
     check_fields,
     computed,
@@ -82,6 +83,7 @@ def op(
     operands: str | None = None,
     dtypes: Sequence[str] | None = None,
     tolerance: float | None = None,
+    batch: Callable[..., Any] | None = None,
     replace: bool = False,
 ) -> CustomOperation:
     """Declare a custom operation: an entry of the op table, with its checks, gradient and conformance cases.
@@ -106,6 +108,9 @@ def op(
         dtypes: Names of dtypes that ``samples`` makes cases of: float64 and float32 by default. A kernel has those of its
             annotations.
         tolerance: Error that engines may have, in units of the dtype's precision: 4 by default, 0 for kernels.
+        batch: ``(mapped, *operands, **params)`` gives the results for all examples of ``fb.vmap``, written with Firebrick's
+            functions: ``mapped`` says of each operand whether it has the examples as first axis, as each result must have
+            them. None, or a rule that returns None, runs the operation in a loop over the examples.
         replace: Whether an operation that was declared before under this name is replaced.
 
     Returns:
@@ -148,7 +153,7 @@ def op(
     if kernel is not None and (operands is not None or dtypes is not None):
         given = "operands" if operands is not None else "dtypes"
         raise OperandError("fb.op: a kernel's annotations have the names and dtypes of its operands", given, "leave it out")
-    check_fields(name, {"infer": infer, "reference": reference, "vjp": vjp}, samples, dtypes, tolerance)
+    check_fields(name, {"infer": infer, "reference": reference, "vjp": vjp, "batch": batch}, samples, dtypes, tolerance)
     before = OPS.pop(name, None)
     try:
         if kernel is not None:
@@ -160,6 +165,8 @@ def op(
             units = 4.0 if tolerance is None else tolerance
             of = tuple(dtypes or ("float64", "float32"))
             made = _of_reference(name, infer, reference, vjp, samples, operands, of, units)
+        if batch is not None:
+            OPS[name] = made = dataclasses.replace(made, fast={}, batch=partial(batched, name, batch))
         for of_dtype in made.dtypes:
             if not made.samples(np.random.default_rng(0), of_dtype):
                 raise OperandError(f"fb.op: {name} has samples, by which it is tested", "none", "pass at least one")
@@ -168,7 +175,7 @@ def op(
         if before is not None:
             OPS[name] = before
         raise
-    return CustomOperation(made, kernel, (reference, infer, vjp))
+    return CustomOperation(made, kernel, (reference, infer, vjp, batch))
 
 
 def _no_rule(name: str, cotangents: Any, r: Vjp) -> Any:

@@ -22,7 +22,7 @@ from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest
-from firebrick.functions.checks import check_range, known_now, staged
+from firebrick.functions.checks import check_range, deferred, known_now, staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import arange, ones, zeros
 from firebrick.functions.elementwise import (
@@ -310,7 +310,7 @@ def _equal_widths(x: Tensor, bins: Any, limits: Any, goal: Any) -> Tensor:
         if not isinstance(limits, (tuple, list)) or len(limits) != 2:
             raise ConfigError("histogram: range is a pair of numbers", f"range={limits!r:.60}", "pass range=(low, high)")
         low, high = (float(number("histogram", f"range[{i}]", v)) for i, v in enumerate(limits))
-    elif x.size and hooks.trace() is not None:
+    elif x.size and deferred(x):
         return _equal_widths_later(x, count, goal)
     elif x.size:
         low, high = (float(v) for v in read([min_(x), max_(x)]))

@@ -16,7 +16,7 @@ from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widest
-from firebrick.functions.checks import staged
+from firebrick.functions.checks import deferred, staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import (
     Unary,
@@ -53,7 +53,7 @@ def _fractions(where_: str, x: Tensor, q: Any, top: float) -> np.ndarray[Any, An
         q = asarray(q, dtype=widest(x), device=x.device)
     if isinstance(q, Tensor):
         operand(where_, q, "floating", "q")
-        if q.ndim < 2 and hooks.trace() is not None:
+        if q.ndim < 2 and deferred(q):
             wide = astype(q.detach(), widest(q), copy=False)
             staged(
                 lambda: logical_and(greater_equal(wide, 0.0), less_equal(wide, float(top))),

@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, dtype
 from firebrick.core.errors import ExecutionError, FirebrickError, GradientError, OperandError
-from firebrick.core.op import Operand, Sample, Vjp
+from firebrick.core.op import Batching, Operand, Sample, Vjp
 from firebrick.core.op import operands as parsed
 from firebrick.core.tensor import Tensor
 
@@ -23,6 +23,7 @@ _CALLS: dict[str, tuple[str, type[FirebrickError]]] = {
     "samples": ("samples(rng, dtype) of {} returns a list of cases", OperandError),
     "infer": ("infer(*operands, **params) of {} returns the result's shape and dtype", ExecutionError),
     "reference": ("reference(*arrays, **params) of {} returns its result", ExecutionError),
+    "batch": ("batch(mapped, *operands, **params) of {} returns the results of all examples", ExecutionError),
     "vjp": ("vjp(cotangent, *operands, **params) of {} returns the cotangents of its operands", GradientError),
 }
 """Field of ``fb.op`` → what its function does, and the error where it does not."""
@@ -209,7 +210,25 @@ def _unlike(name: str, avals: tuple[Aval, ...], received: str) -> ExecutionError
     )  # fmt: skip
 
 
-# gradient rules
+# gradient and batch rules
+
+
+def _named(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of an operation by the names that its user gave them, also those of a kernel."""
+    own = {k: v for k, v in params.items() if k not in ("statics", "constants", "captures")}
+    return own | dict(params.get("statics", ())) | dict(params.get("constants", ()))
+
+
+def batched(name: str, batch: Callable[..., Any], b: Batching) -> Any:
+    """The results that a batch rule returns for all examples.
+
+    Args:
+        name: Of the operation.
+        batch: The rule.
+        b: The operation.
+    """
+    found = called(name, "batch", batch, b.mapped, *b.operands, **_named(b.params))
+    return tuple(found) if isinstance(found, list) else found
 
 
 def cotangents(name: str, vjp: Callable[..., Any], given: Any, r: Vjp, broadcasts: bool) -> tuple[Any, ...]:
@@ -225,9 +244,7 @@ def cotangents(name: str, vjp: Callable[..., Any], given: Any, r: Vjp, broadcast
     Raises:
         GradientError: The rule fails, or returns something else.
     """
-    params = {k: v for k, v in r.params.items() if k not in ("statics", "constants", "captures")}
-    params |= dict(r.params.get("statics", ())) | dict(r.params.get("constants", ()))
-    found = called(name, "vjp", vjp, given, *r.inputs, **params)
+    found = called(name, "vjp", vjp, given, *r.inputs, **_named(r.params))
     found = tuple(found) if isinstance(found, tuple | list) else (found,)
     if len(found) != len(r.inputs):
         count = f"{len(r.inputs)} operand{'s' if len(r.inputs) != 1 else ''}"

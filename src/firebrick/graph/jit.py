@@ -18,6 +18,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from firebrick.backends.handles import check_present
+from firebrick.core.batched import running
 from firebrick.core.collector import fewer_collections
 from firebrick.core.config import config
 from firebrick.core.errors import OperandError
@@ -111,7 +112,8 @@ class Jit(Generic[P, R]):
     # calling
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if (hooks.tracing and current.get() is not None) or _disabled.get() or not config.jit:
+        inlined = (hooks.tracing and current.get() is not None) or (hooks.levels and running() is not None)
+        if inlined or _disabled.get() or not config.jit:
             return self.fn(*args, **kwargs)
         if kwargs:
             args, kwargs = self._signature.ordered(args, kwargs)

@@ -22,12 +22,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from firebrick.autodiff.batching import of_all_examples
 from firebrick.autodiff.tape import grad_enabled, make_leaf, region
 from firebrick.backends.contract import check_storable
 from firebrick.backends.dispatch import execute as run_now
 from firebrick.backends.dispatch import from_host as sent_now
 from firebrick.backends.handles import check_present
 from firebrick.core.aval import Aval
+from firebrick.core.batched import Batched
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
@@ -163,6 +165,8 @@ class Trace:
     def number(self, t: Tensor) -> int:
         """The value that a handle shows."""
         data = t.storage.data
+        if type(data) is Batched:
+            return self.lift_batched(t, data)
         if type(data) is not Traced:
             self.capture(t)
             data = t.storage.data
@@ -174,6 +178,12 @@ class Trace:
     def lift(self, t: Tensor, data: Traced) -> int:
         """The number here of a handle on a value of another trace."""
         error = data.why()
+        assert error is not None
+        raise error
+
+    def lift_batched(self, t: Tensor, data: Batched) -> int:
+        """The number here of a tensor that has a value for each example of ``fb.vmap``."""
+        error = data.why(t)
         assert error is not None
         raise error
 
@@ -203,6 +213,8 @@ class Trace:
     def capture(self, t: Tensor) -> None:
         """Make a handle show a value of this trace (or of one around it)."""
         data = t.storage.data
+        if type(data) is Batched:
+            return
         if type(data) is Traced:
             if data.trace is self:
                 return
@@ -344,6 +356,7 @@ class Trace:
     def check(self, ok: Tensor, error: Callable[[], Exception]) -> None:
         """Add a condition, a bool 0-d value: a run in which it is False raises, and reports the line that asks for it."""
         line = user_line()
+        ok = of_all_examples(ok)
 
         def located() -> Exception:
             raised = error()
@@ -530,7 +543,7 @@ def _capture(t: Tensor) -> None:
     trace = current.get()
     if trace is not None:
         trace.capture(t)
-    else:
+    elif type(t.storage.data) is not Batched:
         check_present((t,))
 
 

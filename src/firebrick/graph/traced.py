@@ -6,26 +6,13 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from firebrick.core.errors import DataDependentError, ExecutionError, LeakedTracerError
-from firebrick.core.lines import method_called, user_line
+from firebrick.core.lines import VALUE_ASKED, method_called, user_line
 from firebrick.core.storage import Absent
 
 if TYPE_CHECKING:
     from firebrick.graph.trace import Trace
 
 _PATIENCE = 600.0  # seconds another thread's trace is waited for
-
-_ASKED = {
-    "__bool__": "if, while, and, or, not",
-    "__int__": "int()",
-    "__float__": "float()",
-    "__complex__": "complex()",
-    "__index__": "a size, an index or range()",
-    "item": "item()",
-    "tolist": "tolist()",
-    "numpy": "numpy()",
-    "__array__": "a NumPy function",
-    "__dlpack__": "another library",
-}
 
 
 class Traced(Absent):
@@ -63,7 +50,7 @@ class Traced(Absent):
 
 
 def _needs_value(tensor: Any) -> Exception:
-    asked = method_called(_ASKED) or "reading it"
+    asked = method_called(VALUE_ASKED) or "reading it"
     shown = "a tensor" if tensor is None else f"{tensor.aval}" + (f" ({tensor.label})" if tensor.label else "")
     if asked.startswith(("a size", "int")):
         remedy = "pass the number as a Python int named in static_argnames, or use fb.scan or fb.while_loop for a loop"

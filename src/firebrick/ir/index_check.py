@@ -12,10 +12,11 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_
-from firebrick.core.op import Cost, Nondifferentiable, Op, Operand
+from firebrick.core.op import Batching, Cost, Nondifferentiable, Op, Operand
 from firebrick.ir.graph import CONSTANT, INTERNAL, Node
 from firebrick.ir.nested import nodes_in
 from firebrick.ops.indexing import check_indices
+from firebrick.ops.movement import broadcast_to
 
 
 def _reference(indices: Any, *, size: int, of: str) -> Any:
@@ -28,6 +29,10 @@ def _kernel(backend: Any, params: dict[str, Any], device: Device | None) -> Call
         return backend.from_host(_reference(*backend.read([indices]), **params), device)
 
     return run
+
+
+def _of_all(b: Batching) -> Any:
+    return broadcast_to(b.op(*b.operands, **b.params), shape=(b.size,))
 
 
 CHECK_INDICES = Op(
@@ -44,6 +49,7 @@ CHECK_INDICES = Op(
     fusion="opaque",
     tolerance=0,
     control=_kernel,
+    batch=_of_all,
 )
 INTERNAL[CHECK_INDICES.name] = CHECK_INDICES
 

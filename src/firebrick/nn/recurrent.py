@@ -16,7 +16,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.functions.checks import staged
+from firebrick.functions.checks import deferred, staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import arange, zeros
 from firebrick.functions.elementwise import astype, greater_equal, less, less_equal, logical_and, where
@@ -104,7 +104,7 @@ def _running(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tup
             f"{kind}: lengths is [batch]", f"{describe('lengths', lengths)} for a batch of {batch}", "give each row its length"
         )
     shortest = 0
-    if hooks.trace() is not None:
+    if deferred(lengths):
         error = _outside(kind, length, f"{describe('lengths', lengths)} with a value outside")
         staged(lambda: logical_and(greater_equal(lengths, 1), less_equal(lengths, length)), lambda: error)
     elif x.device.engine != "meta" and batch:

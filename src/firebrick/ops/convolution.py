@@ -16,6 +16,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
+from firebrick.ops import batch_rules
 from firebrick.ops.declare import FLOATS, Array, Declare, size_of, values
 from firebrick.ops.table import register
 
@@ -131,11 +132,11 @@ def _geometry(side: int) -> Any:
     return facts
 
 
-def _declare(vjp: Any, infer: Any, samples: Any, side: int, operand_names: str) -> Declare:
+def _declare(vjp: Any, infer: Any, samples: Any, side: int, operand_names: str, batch: Any) -> Declare:
     return register(
         operands=operand_names, infer=infer, vjp=vjp, residuals=("inputs",), samples=samples, cost=_cost(side),
         bound="compute", fusion="contract", tolerance=16, scale="operands", dtypes=FLOATS,
-        facts=_geometry(side),
+        facts=_geometry(side), batch=batch,
     )  # fmt: skip
 
 
@@ -150,7 +151,8 @@ def _conv_vjp(g: Any, r: Any) -> Any:
     return gx, gw
 
 
-@_declare(_conv_vjp, _infer, _samples(lambda x, w, g, p, n: Sample((x, w), p, name=n)), 0, "x:floating=T weight:floating=T")
+@_declare(_conv_vjp, _infer, _samples(lambda x, w, g, p, n: Sample((x, w), p, name=n)), 0, "x:floating=T weight:floating=T",
+          batch_rules.convolved((1, 0, 1), ((0, False), (0, False)), ((0, True), (1, True))))  # fmt: skip
 def conv(x: Array, weight: Array, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """Convolution of images with kernels: y[n,o,h,…] = Σ x[n,c,h·stride+i·dilation-before,…] · weight[o,c,i,…]."""
     o, kernel = weight.shape[0], weight.shape[2:]
@@ -189,7 +191,8 @@ def _input_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
-@_declare(_input_vjp, _infer_input, _input_samples, 1, "g:floating=T weight:floating=T")
+@_declare(_input_vjp, _infer_input, _input_samples, 1, "g:floating=T weight:floating=T",
+          batch_rules.convolved((1, 0, 1), ((0, False), (0, False)), ((1, False), (1, True))))  # fmt: skip
 def conv_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """The adjoint of conv in x: the transposed convolution onto images of ``size``."""
     n, o = g.shape[:2]
@@ -220,7 +223,8 @@ def _weight_vjp(gw: Any, r: Any) -> Any:
 
 
 @_declare(_weight_vjp, _infer_weight, _samples(lambda x, w, g, p, n: Sample((x, g), {**p, "kernel": w.shape[2:]}, name=n)), 2,
-          "x:floating=T g:floating=T")  # fmt: skip
+          "x:floating=T g:floating=T",
+          batch_rules.convolved((1, 1, 0), ((1, True), (1, False)), ((1, True), (0, True))))  # fmt: skip
 def conv_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """The adjoint of conv in its weight: images correlated with a cotangent of the result."""
     c, o = x.shape[1], g.shape[1]

@@ -17,7 +17,7 @@ from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Nondifferentiable, Sample
 from firebrick.core.shapes import broadcast_shapes, slice_length
 from firebrick.core.views import row_major
-from firebrick.ops import access, index_maps
+from firebrick.ops import access, batch_rules, index_maps
 from firebrick.ops.declare import ALL, INTS, NUMERIC, REAL, Array, per_operand, per_result, size_of, specials, values
 from firebrick.ops.movement import _SLICES, key_of, slice_
 from firebrick.ops.reduction import zeros_like
@@ -74,6 +74,7 @@ def _take_vjp(g: Any, r: Any) -> Any:
     vjp=_take_vjp,
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.take, access=access.TAKE,
+    batch=batch_rules.taken,
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of x along an axis, in the order of indices."""
@@ -118,6 +119,7 @@ def _index_add_vjp(g: Any, r: Any) -> Any:
     samples=_index_add_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC,
     facts=lambda operands, results, **_: {"fold": "add", "slices": True},
+    batch=batch_rules.added,
 )  # fmt: skip
 def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with updates added to the slices along an axis that indices name; repeats accumulate."""
@@ -175,6 +177,7 @@ def _gather_vjp(g: Any, r: Any) -> Any:
     vjp=_gather_vjp,
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.gather, access=access.GATHER, known_as="take_along_axis",
+    batch=batch_rules.leading("axis"),
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """Elements of x along an axis, one for each index."""
@@ -221,6 +224,7 @@ def _scatter_add_vjp(g: Any, r: Any) -> Any:
     samples=_scatter_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC, access=access.one_update(lambda x, update: x + update),
     facts=lambda operands, results, **_: {"fold": "add", "slices": False},
+    batch=batch_rules.leading("axis"),
 )  # fmt: skip
 def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with each update added to the element along an axis that its index names; repeats accumulate."""
@@ -270,6 +274,7 @@ def zeros_like_aval(aval: Any, like: Any) -> Any:
     vjp=_scatter_vjp, samples=_scatter_samples, cost=per_operand(0), bound="memory", fusion="scatter", tolerance=0,
     dtypes=ALL, access=access.one_update(lambda x, update: update),
     facts=lambda operands, results, **_: {"fold": "set", "slices": False},
+    batch=batch_rules.leading("axis"),
 )  # fmt: skip
 def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with the element along an axis that each index names set to its update; the last of several stays."""
@@ -421,6 +426,7 @@ def _extreme_vjp(g: Any, r: Any) -> Any:
     samples=_scatter_reduce_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=2,
     scale=_product_scale, dtypes=REAL, access=access.one_update(access.fold),
     facts=lambda operands, results, *, mode, **_: {"fold": mode, "slices": False},
+    batch=batch_rules.leading("axis"),
 )  # fmt: skip
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, mode: str) -> Array:
     """x with the element along an axis that each index names multiplied by its update, or its min or max with it."""
@@ -466,6 +472,7 @@ def _slice_pieces(operands: Any, results: Any, *, starts: Any, stops: Any, steps
     vjp=_slice_update_vjp,
     samples=_slice_update_samples, cost=per_operand(0), bound="memory", fusion="move", tolerance=0, dtypes=ALL,
     facts=_slice_pieces,
+    batch=batch_rules.sliced,
 )  # fmt: skip
 def slice_update(x: Array, updates: Array, *, starts: Any, stops: Any, steps: Any) -> Array:
     """x with the elements of a slice replaced by updates."""
@@ -503,6 +510,7 @@ def _ravel_index_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     vjp=Nondifferentiable("positions are integers"), residuals=(),
     samples=_ravel_index_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, dtypes=INTS,
     access=access.RAVEL_INDEX, known_as="x[key]",
+    batch=batch_rules.broadcasting,
 )  # fmt: skip
 def ravel_index(*indices: Array, sizes: Any, strides: Any, offset: int) -> Array:
     """Flat positions offset + Σ strides[k] · indices[k], of index tensors that broadcast; negative ones count from the end."""

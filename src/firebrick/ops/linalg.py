@@ -19,6 +19,7 @@ from firebrick.core.errors import DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Sample
 from firebrick.core.shapes import broadcast_shapes
+from firebrick.ops import batch_rules
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import Array, Declare, values
 from firebrick.ops.elementwise import where
@@ -197,12 +198,16 @@ def _cubic(flops: float) -> Any:
     return cost
 
 
+_OF_STACKS = batch_rules.leading()
+
+
 def matrix_op(vjp: Any, infer: Any, samples: Any, *, flops: float, scale: Any, tolerance: float, residuals: Any,
-              operands: str = "x:inexact") -> Declare:  # fmt: skip
+              operands: str = "x:inexact", batch: Any = _OF_STACKS) -> Declare:  # fmt: skip
     """Register an op on matrices whose work grows with the cube of their size."""
     return register(
         operands=operands, infer=infer, vjp=vjp, residuals=residuals, samples=samples, cost=_cubic(flops),
         bound="compute", fusion="opaque", tolerance=tolerance, complex_tolerance=tolerance, scale=scale, dtypes=DTYPES,
+        batch=batch,
     )  # fmt: skip
 
 
@@ -307,6 +312,7 @@ def _solve_cost(flops: float) -> Any:
     operands="x1:inexact=T x2:inexact=T", infer=_infer_solve("solve"), vjp=_solve_vjp, residuals=("inputs", "outputs"),
     samples=_solve_samples(False), cost=_solve_cost(2 / 3), bound="compute", fusion="opaque", tolerance=6, complex_tolerance=6,
     scale=_solve_scale, dtypes=DTYPES,
+    batch=batch_rules.broadcasting,
 )  # fmt: skip
 def solve(x1: Array, x2: Array) -> Array:
     """The X with x1 X = x2, for invertible x1; stacks broadcast."""
@@ -340,6 +346,7 @@ def _triangular_scale(x1: Array, x2: Array, *, upper: bool) -> Array:
     operands="x1:inexact=T x2:inexact=T", infer=_infer_solve("solve_triangular"), vjp=_triangular_vjp,
     residuals=("inputs", "outputs"), samples=_solve_samples(True), cost=_solve_cost(0), bound="compute", fusion="opaque",
     tolerance=4, complex_tolerance=4, scale=_triangular_scale, dtypes=DTYPES,
+    batch=batch_rules.broadcasting,
 )  # fmt: skip
 def solve_triangular(x1: Array, x2: Array, *, upper: bool) -> Array:
     """The X with T X = x2, T being the upper or lower triangle of x1, which alone is read; stacks broadcast."""
@@ -425,7 +432,7 @@ def _pinv_scale(x: Array, rtol: Array) -> Array:
 
 
 @matrix_op(_pinv_vjp, _infer_pinv, _pinv_samples, flops=24, scale=_pinv_scale, tolerance=8, residuals=("inputs", "outputs"),
-           operands="x:inexact rtol:floating")  # fmt: skip
+           operands="x:inexact rtol:floating", batch=batch_rules.pseudo_inverse)  # fmt: skip
 def pinv(x: Array, rtol: Array) -> Array:
     """The Moore-Penrose inverse; singular values up to rtol times the largest count as 0."""
     check_finite("pinv", x)

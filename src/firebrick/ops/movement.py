@@ -15,7 +15,7 @@ from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
 from firebrick.core.views import View, row_major
-from firebrick.ops import index_maps
+from firebrick.ops import batch_rules, index_maps
 from firebrick.ops.declare import ALL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
 from firebrick.ops.table import register
@@ -48,7 +48,7 @@ def _view_reshape(x: View, slot: int, to: Shape, **params: Any) -> View | None:
 @_move(_reshape_vjp, _infer_reshape,
        [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
         ((2, 3, 4), {"shape": (24,)}), ((4, 4), {"shape": (2, 2, 4)})],
-       view=_view_reshape, index_map=index_maps.reshape, reshapes=True)  # fmt: skip
+       view=_view_reshape, index_map=index_maps.reshape, reshapes=True, batch=batch_rules.reshaped)  # fmt: skip
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
     """The same elements, in row-major order, in another shape."""
     return np.reshape(x, shape)
@@ -75,7 +75,7 @@ def _view_permute(x: View, slot: int, shape: Shape, *, axes: tuple[int, ...]) ->
 @_move(_permute_vjp, _infer_permute,
        [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)}),
         ((4, 4), {"axes": (1, 0)}), ((3, 3, 3), {"axes": (2, 0, 1)})],
-       view=_view_permute, index_map=index_maps.permute)  # fmt: skip
+       view=_view_permute, index_map=index_maps.permute, batch=batch_rules.permuted)  # fmt: skip
 def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Axes in another order: axis i of the result is axis axes[i] of x."""
     return np.transpose(x, axes)
@@ -99,7 +99,7 @@ def _view_broadcast(x: View, slot: int, to: Shape, **params: Any) -> View:
 @_move(lambda g, r: (sum_to(g, r.avals[0].shape),), _infer_broadcast,
        [((3, 1), {"shape": (2, 3, 4)}), ((), {"shape": (2, 2)}), ((4,), {"shape": (4,)}), ((1, 3), {"shape": (0, 3)}),
         ((3, 1), {"shape": (3, 3, 3)}), ((4,), {"shape": (4, 4)})],
-       view=_view_broadcast, index_map=index_maps.broadcast_to)  # fmt: skip
+       view=_view_broadcast, index_map=index_maps.broadcast_to, batch=batch_rules.broadcast)  # fmt: skip
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     """x repeated along axes of size 1, and along new leading axes."""
     return np.broadcast_to(x, shape)
@@ -160,7 +160,7 @@ def _view_slice(x: View, slot: int, to: Shape, *, starts: Any, stops: Any, steps
     return found if found is None or found.shape == to else found.reshaped(to)
 
 
-@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=_view_slice, index_map=index_maps.slice_)
+@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=_view_slice, index_map=index_maps.slice_, batch=batch_rules.sliced)
 def slice_(x: Array, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Array:
     """Elements starts, starts + steps, … before stops, along every axis; ``shape`` drops and adds axes of size 1."""
     found = x[key_of(starts, stops, steps)]
@@ -197,7 +197,7 @@ def _pad_pieces(operands: Any, results: Any, *, widths: Any, value: Any) -> dict
 @_move(_pad_vjp, _infer_pad,
        [((3, 4), {"widths": ((1, 0), (2, 3)), "value": 1}), ((), {"widths": (), "value": 0}),
         ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0}),
-        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})], facts=_pad_pieces)  # fmt: skip
+        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})], facts=_pad_pieces, batch=batch_rules.padded)  # fmt: skip
 def pad(x: Array, *, widths: Any, value: Any) -> Array:
     """x with ``widths`` elements of ``value`` before and after, along every axis."""
     out = np.full([a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)], np.asarray(value).astype(x.dtype))
@@ -313,7 +313,7 @@ _NOWHERE = {"device": None, "source": None}
 
 
 @_move(_to_device_vjp, lambda x, *, device, source: same(x), [((3, 4), _NOWHERE), ((), _NOWHERE)],
-       transfers=True)  # fmt: skip
+       transfers=True, batch=batch_rules.leading())  # fmt: skip
 def to_device(x: Array, *, device: Any, source: Any) -> Array:
     """The same tensor on another device."""
     return np.array(x)

@@ -11,7 +11,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import broadcast_shapes
-from firebrick.ops import expansions, index_maps
+from firebrick.ops import batch_rules, expansions, index_maps
 from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
 from firebrick.ops.reduction import max_, mean, pairwise_sum, sum_, sum_to
@@ -163,6 +163,7 @@ def _layer_norm_scale(x: Array, weight: Array, bias: Array, *, eps: float) -> Ar
     residuals=("inputs",), samples=_layer_norm_samples, cost=per_result(8), bound="memory", fusion="row", tolerance=32,
     scale=_layer_norm_scale, dtypes=FLOATS, decompose=_layer_norm_simple, index_map=index_maps.row,
     scalar=lambda x, weight, bias, *, eps, count: rows.layer_norm(x, weight, bias, count, eps),
+    batch=batch_rules.first_only(),
 )  # fmt: skip
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     """(x - mean) / √(variance + eps) · weight + bias over the last axis, with the biased variance."""
@@ -255,6 +256,7 @@ def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int,
     residuals=("inputs", "outputs"), samples=_standardize_samples, cost=per_result(8), bound="memory", fusion="row",
     tolerance=32, scale=_standardize_scale, dtypes=FLOATS, decompose=_standardize_simple,
     expand=expansions.standardize,
+    batch=batch_rules.first_only("axes"),
 )  # fmt: skip
 def standardize(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """(x - mean) / √(variance + eps) · weight + bias over ``axes``, the mean, and the biased variance."""
@@ -342,6 +344,7 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     samples=_standardize_gradient_samples, cost=per_result(12), bound="memory", fusion="row", tolerance=32,
     scale=_standardize_gradient_scale, dtypes=FLOATS, decompose=_standardize_gradient_simple,
     expand=expansions.standardize_gradient,
+    batch=batch_rules.decomposed,
 )  # fmt: skip
 def standardize_gradient(
     g: Array, x: Array, weight: Array, mean: Array, variance: Array, *, axes: tuple[int, ...], eps: float
@@ -395,6 +398,7 @@ def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:
     samples=_rms_norm_samples, cost=per_result(5), bound="memory", fusion="row", tolerance=16, dtypes=FLOATS,
     decompose=_rms_norm_simple, index_map=index_maps.row,
     scalar=lambda x, weight, *, eps, count: rows.rms_norm(x, weight, count, eps),
+    batch=batch_rules.first_only(),
 )  # fmt: skip
 def rms_norm(x: Array, weight: Array, *, eps: float) -> Array:
     """x / √(mean(x²) + eps) · weight over the last axis."""

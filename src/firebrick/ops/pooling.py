@@ -16,7 +16,7 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
-from firebrick.ops import expansions
+from firebrick.ops import batch_rules, expansions
 from firebrick.ops.convolution import elements, padded_to, places_of, without
 from firebrick.ops.declare import FLOATS, Array, per_operand, size_of, values
 from firebrick.ops.elementwise import equal, floor_divide, greater_equal, less, logical_and, remainder, where
@@ -123,6 +123,7 @@ def _windows(fold: str, gradient: bool) -> Any:
     operands="x:floating", infer=_infer_max, vjp=_max_vjp, residuals=("outputs",), samples=_max_samples, cost=per_operand(1),
     bound="memory", fusion="window", tolerance=0, dtypes=FLOATS,
     facts=_windows("max", gradient=False),
+    batch=batch_rules.windows,
 )  # fmt: skip
 def max_pool(x: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Array, Array]:
     """The largest value of each window, and its place in the image in row-major order."""
@@ -195,6 +196,7 @@ def _max_gradient_simple(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any
     samples=_max_gradient_samples, cost=per_operand(2), bound="memory", fusion="window", tolerance=8, scale="operands",
     dtypes=FLOATS, decompose=_max_gradient_simple,
     facts=_windows("max", gradient=True),
+    batch=batch_rules.windows,
 )  # fmt: skip
 def max_pool_gradient(g: Array, at: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Array:
     """What max_pool sends a cotangent of its values to: each goes to ``at``, its window's place in images of ``size``.
@@ -219,6 +221,7 @@ def _avg_vjp(g: Any, r: Any) -> Any:
     operands="x:floating", infer=_infer_avg, vjp=_avg_vjp, residuals=(), samples=_cases, cost=per_operand(1), bound="memory",
     fusion="window", tolerance=8, scale="operands", dtypes=FLOATS,
     facts=_windows("mean", gradient=False), expand=expansions.mean_of_images,
+    batch=batch_rules.windows,
 )  # fmt: skip
 def avg_pool(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
     """The mean of each window, padding counted as zeros."""
@@ -256,6 +259,7 @@ def _avg_input_vjp(gg: Any, r: Any) -> Any:
     operands="g:floating", infer=_infer_avg_input, vjp=_avg_input_vjp, residuals=(), samples=_avg_input_samples,
     cost=per_operand(1), bound="memory", fusion="window", tolerance=8, scale="operands", dtypes=FLOATS,
     facts=_windows("mean", gradient=True), expand=expansions.spread_over_images,
+    batch=batch_rules.windows,
 )  # fmt: skip
 def avg_pool_input(g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any) -> Array:
     """The adjoint of avg_pool: each window's share spread over the images of ``size`` it came from."""

@@ -15,6 +15,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Cost, Nondifferentiable, Sample
+from firebrick.ops import batch_rules
 from firebrick.ops.declare import REAL, Array, apart, specials, values
 from firebrick.ops.indexing import scatter_add, zeros_like_aval
 from firebrick.ops.table import register
@@ -167,6 +168,7 @@ def _searchsorted_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     operands="x1:real=T x2:real=T", infer=_infer_searchsorted, residuals=(),
     vjp=Nondifferentiable("the result is an index"), samples=_searchsorted_samples, cost=_searchsorted_cost,
     bound="memory", fusion="search", tolerance=0, dtypes=REAL, facts=lambda operands, results, *, right: {"right": right},
+    batch=batch_rules.searched,
 )  # fmt: skip
 def searchsorted(x1: Array, x2: Array, *, right: bool) -> Array:
     """Where each element of x2 would go into x1, which is in ascending order: before its equals, or (right) behind them."""

@@ -7,10 +7,12 @@ anything, since checks, dispatch, gradients, conformance cases, gradient checks 
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from firebrick.core.op import Nondifferentiable, Op, Operand, operands
 from firebrick.core.precision import in_float32
+from firebrick.ops.batch_rules import derived
 from firebrick.ops.index_maps import elementwise
 
 OPS: dict[str, Op] = {}
@@ -30,7 +32,7 @@ _REQUIRED = (
 _OPTIONAL = (
     "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
     "access", "known_as", "kind", "facts", "expand", "indexes", "control", "one_step",
-    "reshapes", "transfers",
+    "reshapes", "transfers", "batch",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
@@ -54,7 +56,7 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy reference.
 
     Keyword Args: the fields of ``Op``; ``operands`` as text (see ``core.op.operands``); ``index_map`` is that of elementwise
-    ops by default where ``fusion`` is ``"map"``.
+    ops by default where ``fusion`` is ``"map"``; ``batch`` is derived where that is possible (``ops.batch_rules``).
 
     Raises:
         IncompleteOpError: A field is missing, unknown or meaningless, or the name is taken.
@@ -87,6 +89,10 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
             fields.setdefault("index_map", elementwise)
         fields.setdefault("kind", _KINDS.get(fields["fusion"], ""))
         declared: tuple[Operand, ...] = operands(fields["operands"])
+        if "batch" not in fields:
+            own = fields.get("index_map") is elementwise
+            parameters = {p.name for p in signature(reference).parameters.values() if p.kind is p.KEYWORD_ONLY}
+            fields["batch"] = derived(fields.get("broadcasts", False), own, len(declared), parameters)
         made = {**fields, "operands": declared}
         if fields.get("decompose"):
             made["decompose"] = in_float32(fields["decompose"])

@@ -18,7 +18,8 @@ from firebrick.core.hooks import hooks
 from firebrick.core.locks import forkable
 from firebrick.core.tensor import Tensor
 from firebrick.graph.signature import AMBIENT
-from firebrick.random.generator import Generator, State, _rows, refuse_in_trace, shape_first
+from firebrick.random.draws import rows as whole_rows
+from firebrick.random.generator import Generator, State, refuse_in_trace, shape_first
 
 _INITIAL = 0  # stream number of initial parameters
 
@@ -283,4 +284,4 @@ def permutation(n: int, *, device: Any = None) -> Tensor:
 
 
 hooks.methods["find_generator"] = _find
-AMBIENT.append(_rows.get)
+AMBIENT.append(whole_rows.get)

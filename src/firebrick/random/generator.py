@@ -15,7 +15,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
@@ -39,13 +38,15 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.functions.elementwise import astype, bitwise_and, bitwise_right_shift, cos, floor_divide, less, log, sqrt
 from firebrick.functions.indexing import take
+from firebrick.functions.movement import reshape
 from firebrick.functions.sorting import argsort
 from firebrick.ops.bits import philox, random_bits, random_uniform
+from firebrick.random.draws import draw, levels_here, of_levels
+from firebrick.random.draws import rows as whole_rows
 
 _LOW = 0xFFFFFFFF
 _FORKED = 1 << 31  # in the high counter word: the counters of forks, which draws never reach
 _TWO_32 = 1 << 32
-_rows: ContextVar[int] = ContextVar("firebrick_row_offset", default=0)
 
 State = dict[str, Any]
 P = ParamSpec("P")
@@ -71,17 +72,11 @@ def row_offset(rows: int) -> Iterator[None]:
     """
     if rows < 0:
         raise ConfigError("a row offset is an int ≥ 0", repr(rows), "pass the number of rows before this share")
-    token = _rows.set(rows)
+    token = whole_rows.set(rows)
     try:
         yield
     finally:
-        _rows.reset(token)
-
-
-def _first(shape: tuple[int, ...]) -> int:
-    """The place, in the whole draw, of this share's first element."""
-    rows = _rows.get()
-    return rows * math.prod(shape[1:]) if rows and shape else 0
+        whole_rows.reset(token)
 
 
 def check_seed(seed: Any) -> int:
@@ -326,15 +321,19 @@ class Generator:
 
     def _next_on(self, device: Device) -> Tensor:
         """The next key on a device; inside a trace, one that each run takes anew."""
+        return self._keys_on(device, None)
+
+    def _keys_on(self, device: Device, count: int | None) -> Tensor:
+        """The next ``count`` keys on a device, uint32 [count, 4]; one of shape [4] for None."""
         trace = hooks.trace()
         find = None if trace is None else hooks.methods["find_generator"](self)
         if trace is None or (find is None and self._of_trace()):
-            return _sent(self._take(1)[0], device)
+            return _sent(self._take(1)[0] if count is None else self._take(count), device)
         inside = region.get()
         if inside is not None:
             inside.note_generator(self)
-        key: Tensor = trace.key(self, find, device)
-        return key
+        keys: Tensor = trace.keys(self, find, device, count)
+        return keys
 
     def _of_trace(self) -> bool:
         """Whether it was made in the running trace, so that it begins anew with each call."""
@@ -364,11 +363,14 @@ class Generator:
         Args:
             device: Device of the key; the default device by default.
         """
-        return self._next_on(find_device(device))
+        goal, levels = find_device(device), levels_here()
+        if not levels:
+            return self._next_on(goal)
+        sizes = tuple(level.size for level in levels)
+        return of_levels(levels, reshape(self._keys_on(goal, math.prod(sizes)), (*sizes, 4)))
 
     def _uniform(self, shape: tuple[int, ...], dt: DType, device: Device) -> Tensor:
-        found: Tensor = random_uniform(self._next_on(device), shape=shape, offset=_first(shape), dtype=dt)
-        return found
+        return draw(random_uniform, lambda: self._next_on(device), shape, dtype=dt)
 
     @shape_first
     def uniform(
@@ -479,14 +481,12 @@ class Generator:
         info = iinfo(dt)
         if low < info.min or high - 1 > info.max:
             raise DTypeError(f"the range must fit {dt.name}", f"[{low}, {high})", "choose a wider dtype")
-        pairs, place = (*sizes, 2), _first((*sizes, 2)) if sizes else 0
+        words = astype(draw(random_bits, lambda: self._next_on(goal), (*sizes, 2), split=bool(sizes)), int64)
         if span <= 1 << 31 and high <= 1 << 63:
-            w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
-            r = w[..., 0] * span + floor_divide(w[..., 1] * span, _TWO_32)
+            r = words[..., 0] * span + floor_divide(words[..., 1] * span, _TWO_32)
             return astype(floor_divide(r, _TWO_32) + low, dt, copy=False)
-        w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
         first = low - (1 << 64 if low >= 1 << 63 else 0)
-        return astype(_high_half(w[..., 0], w[..., 1], span) + first, dt, copy=False)
+        return astype(_high_half(words[..., 0], words[..., 1], span) + first, dt, copy=False)
 
     def permutation(self, n: int, *, device: Any = None) -> Tensor:
         """The numbers 0 … n - 1 in random order, as int64 [n]: the stable order of n 64-bit words.
@@ -501,7 +501,8 @@ class Generator:
         given: Any = n
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
             raise ConfigError("a permutation has a length ≥ 0", repr(n), "pass the number of samples, an int")
-        words = random_bits(self._next_on(find_device(device)), shape=(int(n), 2), offset=0)
+        goal = find_device(device)
+        words = draw(random_bits, lambda: self._next_on(goal), (int(n), 2), split=False)
         minor = argsort(words[:, 1])  # sorting by the high words then keeps this order among equal ones
         return take(minor, argsort(take(words[:, 0], minor)))
 

@@ -3,6 +3,7 @@
 import firebrick.backends.numpy as _numpy  # noqa: F401  before its parts
 import firebrick.optim as _optim  # noqa: F401  before its parts
 from firebrick.testing import faults
+from firebrick.testing.batching import check_batching
 from firebrick.testing.cases import DESTINATIONS, EXCLUDED, Case, cases
 from firebrick.testing.conformance import conformance, run_case
 from firebrick.testing.doctor import Examination, Finding, examine
@@ -15,5 +16,6 @@ from firebrick.testing.traces import assert_max_traces
 
 __all__ = [
     "DESTINATIONS", "EXCLUDED", "LAYOUTS", "Case", "Examination", "Finding", "LayerError", "LayerReport", "Report", "Verdict",
-    "assert_max_traces", "cases", "check_gradients", "check_layer", "conformance", "engines", "examine", "faults", "run_case",
+    "assert_max_traces", "cases", "check_batching", "check_gradients", "check_layer", "conformance", "engines", "examine",
+    "faults", "run_case",
 ]  # fmt: skip

@@ -26,6 +26,8 @@ All primitive operations. Every other function is a composition of these. Each i
 for shapes and dtypes, a gradient rule or the reason for none, test samples, a cost and a tolerance.
 [Accuracy](accuracy.md) has the errors measured.
 
+In the column `vmap`: **rule**, the op computes all examples at once; **loop**, it runs once for each, with a warning.
+
 In an engine's column: **all**, it has a kernel for every dtype that the op takes and the engine stores; *dtypes*, these it
 stores and computes with in a wider dtype, rounding once (ops that only move elements leave them as they are);
 **decomposed**, it runs as other ops; **host**, it runs on the host, with a warning.
@@ -54,6 +56,11 @@ def support(op: Op, device: Device) -> str:
     return "all" + (f"; *{', '.join(wider)}*" if wider else "")
 
 
+def batching(op: Op) -> str:
+    """How ``vmap`` runs an op."""
+    return "loop" if op.batch is None else "rule"
+
+
 def page() -> str:
     """The page as Markdown."""
     homes = {name: find_device(name) for name in engines().usable}
@@ -64,12 +71,14 @@ def page() -> str:
         rows = [op for op in OPS.values() if op.reference.__module__ == module]
         family = module.rsplit(".", 1)[-1]
         lines += [f"## {'FFT' if family == 'fft' else family.capitalize()}", ""]
-        lines.append("| op | what it computes | operands | gradient | bound | " + " | ".join(f"`{n}`" for n in homes) + " |")
-        lines.append("|---" * (5 + len(homes)) + "|")
+        engine_columns = " | ".join(f"`{n}`" for n in homes)
+        lines.append(f"| op | what it computes | operands | gradient | vmap | bound | {engine_columns} |")
+        lines.append("|---" * (6 + len(homes)) + "|")
         for op in rows:
             gradient = f"none: {op.vjp.reason}" if isinstance(op.vjp, Nondifferentiable) else "yes"
             what = " ".join(op.doc.split("\n\n")[0].split()).replace("|", "\\|")
-            cells = [f"`{op.name}`", what, _operands(op), gradient, op.bound, *(support(op, d) for d in homes.values())]
+            cells = [f"`{op.name}`", what, _operands(op), gradient, batching(op), op.bound]
+            cells += [support(op, d) for d in homes.values()]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     return "\n".join(lines)

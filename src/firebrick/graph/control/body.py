@@ -15,6 +15,7 @@ from typing import Any
 
 from firebrick.autodiff.tape import grad_enabled, make_leaf, new_id, region
 from firebrick.core.aval import Aval
+from firebrick.core.batched import Batched, here
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
 from firebrick.core.errors import StateChangedError, UnsupportedError
@@ -76,8 +77,17 @@ class Body(Trace):
     def lift(self, t: Tensor, data: Traced) -> int:
         if self.parent is None or not (data.trace.running and data.trace.within()):
             return super().lift(t, data)
+        return self._captured(t, id(data.trace), data.number)
+
+    def lift_batched(self, t: Tensor, data: Batched) -> int:
+        if self.parent is None or not data.level.running:
+            return super().lift_batched(t, data)
+        return self._captured(t, id(data), -1)
+
+    def _captured(self, t: Tensor, home: int, number: int) -> int:
+        """The number here of a value from outside, which is known by ``home`` and ``number``."""
         node, slot = self._outside(t)
-        position = (id(data.trace), data.number, 0 if node is None else node.id, slot)
+        position = (home, number, 0 if node is None else node.id, slot)
         found = self.outer.get(position)
         if found is None:
             operand = Tensor(t.storage, t.dtype, t.shape, t.device, t.label)
@@ -115,6 +125,12 @@ class Body(Trace):
                 "under jit, random numbers are not drawn inside fb.cond and fb.while_loop: how many there are is not known",
                 f"a draw at {user_line()}, in {self.name}",
                 "draw them before and use the result, or use fb.scan, which runs a known number of steps",
+            )
+        if any(level.trace is not self for level in here()):
+            raise UnsupportedError(
+                "under jit, random numbers are not drawn inside a fb.scan that is itself inside fb.vmap",
+                f"a draw at {user_line()}, in {self.name}",
+                "draw them before the scan, for all steps, and pass them as xs",
             )
         draws = self.draws.setdefault(id(generator), Draws(generator, lambda given: generator))
         self.finders[id(generator)] = find

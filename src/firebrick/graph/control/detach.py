@@ -6,6 +6,7 @@ from __future__ import annotations
 from firebrick.core.aval import Aval
 from firebrick.core.op import Cost, Nondifferentiable, Op, Operand
 from firebrick.ir import INTERNAL
+from firebrick.ops.batch_rules import leading
 
 DETACH = Op(
     name="detach",
@@ -22,5 +23,6 @@ DETACH = Op(
     tolerance=0,
     view=lambda x, slot, shape: x,
     control=lambda backend, params, device: lambda x: x,
+    batch=leading(),
 )
 INTERNAL[DETACH.name] = DETACH

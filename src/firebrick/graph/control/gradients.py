@@ -33,7 +33,7 @@ _KEPT = 256  # gradients of graphs that are kept
 _made: dict[Any, tuple[Any, Any]] = {}
 
 
-def _remembered(key: tuple[Any, ...], holds: Any, make: Callable[[], Any]) -> Any:
+def remembered(key: tuple[Any, ...], holds: Any, make: Callable[[], Any]) -> Any:
     """The result of ``make``, called once for each key; ``holds`` are the objects whose ids are in the key."""
     found = _made.get(key)
     if found is None:
@@ -44,7 +44,7 @@ def _remembered(key: tuple[Any, ...], holds: Any, make: Callable[[], Any]) -> An
 
 
 @contextmanager
-def _alone(name: str, device: Device) -> Iterator[Body]:
+def alone(name: str, device: Device) -> Iterator[Body]:
     """A trace without an enclosing one, in which everything is recorded."""
     tokens = region.set(None), strategy.set("none")
     try:
@@ -81,14 +81,14 @@ def pulled(
         The graph, and those of ``wanted`` that the outputs depend on: its results are theirs.
     """
     key = ("pulled", id(graph), wanted, given, device.name, known)
-    return _remembered(key, graph, lambda: _pull(graph, wanted, given, device, known))  # type: ignore[no-any-return]
+    return remembered(key, graph, lambda: _pull(graph, wanted, given, device, known))  # type: ignore[no-any-return]
 
 
 def _pull(
     graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device, known: tuple[int, ...]
 ) -> tuple[Graph, tuple[int, ...]]:
     avals = graph.avals
-    with _alone("a gradient", device) as trace:
+    with alone("a gradient", device) as trace:
         inputs = _inputs(trace, graph.inputs, "carry", device)
         cotangents = _inputs(trace, [avals[graph.outputs[i]] for i in given], "x", device)
         held = _inputs(trace, [avals[v] for v in known], "key", device)
@@ -130,7 +130,7 @@ def of_cond(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     wanted = tuple(i for i, a in enumerate(avals) if r.needs[i + 1] and a.dtype.is_inexact)
     given = tuple(i for i, g in enumerate(gs) if g is not None and r.given[i])
     key = ("cond", *map(id, branches), wanted, given, device.name)
-    graphs, reached = _remembered(key, branches, lambda: _branches(branches, wanted, given, device))
+    graphs, reached = remembered(key, branches, lambda: _branches(branches, wanted, given, device))
     out: list[Tensor | None] = [None] * len(r.inputs)
     if reached:
         with again():
@@ -201,7 +201,7 @@ def _step_back(
         ends: Whether sums over all steps may be taken at the end.
     """
     key = ("step", id(body), consts, carries, wanted, results, device.name, known, ends)
-    return _remembered(  # type: ignore[no-any-return]
+    return remembered(  # type: ignore[no-any-return]
         key, body, lambda: _make_step(body, consts, carries, wanted, results, device, known, ends)
     )
 
@@ -229,7 +229,7 @@ def _make_step(
     made_later = [(i, replace(how, factors=tuple(seen[v] for v in how.factors))) for i, how in at_end]
     summed = [i for i in reached if i < consts and i not in dict(at_end)]
     avals = body.avals
-    with _alone("the backward step", device) as trace:
+    with alone("the backward step", device) as trace:
         shared = _inputs(trace, body.inputs[:consts], "outer", device)
         sums = _inputs(trace, [body.inputs[i] for i in summed], "carry", device)
         ahead = _inputs(trace, [body.inputs[i] for i in flowing], "carry", device)
@@ -253,13 +253,13 @@ def of_while(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     device = r.inputs[0].device
     key = ("while", id(body), consts, device.name)
     # the graph's first output is pred: without it, it is a step like that of a scan
-    step = _remembered(key, body, lambda: Graph(body.inputs, body.nodes, body.outputs[1:], body.names))
+    step = remembered(key, body, lambda: Graph(body.inputs, body.nodes, body.outputs[1:], body.names))
     wanted = tuple(i for i in _inexact(body.inputs[:consts]) if r.needs[i])
     made_back = _step_back(step, consts, carries, wanted, (), device)
     back, summed = made_back.graph, made_back.summed
     flowing = _inexact(body.inputs[consts:])
     zeros = [filled(0.0, r.inputs[i].detach()) for i in summed]
-    ordered = _remembered(
+    ordered = remembered(
         ("carry first", id(back), consts, carries),
         back,
         lambda: _carry_first(back, consts, len(summed) + len(flowing), carries),
@@ -364,7 +364,7 @@ def _added(body: Graph, users: dict[int, list[Node]], v: int) -> int:
 
 
 def _keeping(body: Graph, extra: tuple[int, ...]) -> Graph:
-    made: Graph = _remembered(
+    made: Graph = remembered(
         ("kept", id(body), extra), body, lambda: Graph(body.inputs, body.nodes, (*body.outputs, *extra), body.names)
     )
     return made

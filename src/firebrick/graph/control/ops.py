@@ -15,8 +15,8 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError, UnsupportedError
-from firebrick.core.op import Cost, Op, Operand, Vjp
-from firebrick.graph.control import gradients, kernels
+from firebrick.core.op import Batching, Cost, Op, Operand, Vjp
+from firebrick.graph.control import examples, gradients, kernels
 from firebrick.ir import INTERNAL, Graph, interpret
 
 
@@ -49,6 +49,7 @@ def _control(
     vjp: Callable[[Any, Vjp], Sequence[Any]],
     residuals: tuple[str, ...],
     kernel: Callable[..., Any],
+    batch: Callable[[Batching], Any],
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an operation by its reference, which runs graphs by their references."""
 
@@ -57,6 +58,7 @@ def _control(
             name=reference.__name__.rstrip("_"), doc=reference.__doc__ or "", operands=operands, infer=infer,
             reference=reference, vjp=vjp, residuals=residuals, samples=lambda rng, dtype: [], cost=_cost, bound="compute",
             fusion="control", tolerance=0, control=partial(kernels.compiled, infer, kernel),
+            batch=batch,
         )  # fmt: skip
         INTERNAL[op.name] = op
         return op
@@ -79,7 +81,7 @@ def _infer_cond(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tup
     return tuple(first)
 
 
-@_control(_SOME, _infer_cond, gradients.of_cond, ("inputs",), kernels.cond)
+@_control(_SOME, _infer_cond, gradients.of_cond, ("inputs",), kernels.cond, examples.of_cond)
 def cond_(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tuple[Any, ...]:
     """The results of the first of two graphs if pred holds, else those of the second."""
     return _run(branches[0 if pred else 1], operands)
@@ -97,7 +99,7 @@ def _infer_while(*operands: Any, body: Graph, consts: int) -> tuple[Aval, ...]:
     return tuple(found[1:])
 
 
-@_control(_SOME, _infer_while, gradients.of_while, ("inputs",), kernels.while_loop)
+@_control(_SOME, _infer_while, gradients.of_while, ("inputs",), kernels.while_loop, examples.of_while)
 def while_loop_(*operands: Any, body: Graph, consts: int) -> tuple[Any, ...]:
     """The carry after running a graph as long as pred holds."""
     pred, carry = operands[consts], operands[consts + 1 :]
@@ -126,7 +128,7 @@ def _no_second_order(cotangents: Any, r: Vjp) -> Sequence[Any]:
     )
 
 
-@_control(_SOME, _infer_while_gradient, _no_second_order, (), kernels.while_gradient)
+@_control(_SOME, _infer_while_gradient, _no_second_order, (), kernels.while_gradient, examples.of_while_gradient)
 def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Any, ...]:
     """The cotangents before a while_loop: the loop runs again, its carries are kept, and the backward steps run in reverse
     order."""
@@ -162,7 +164,7 @@ def _infer_scan(
     return (*start, *(Aval((length, *a.shape), a.dtype) for a in found[carries:]))
 
 
-@_control(_SOME, _infer_scan, gradients.of_scan, ("inputs", "outputs"), kernels.scan)
+@_control(_SOME, _infer_scan, gradients.of_scan, ("inputs", "outputs"), kernels.scan, examples.of_scan)
 def scan_(
     *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: int
 ) -> tuple[Any, ...]:  # fmt: skip

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from firebrick.autodiff.batching import any_example
 from firebrick.autodiff.residuals import save
 from firebrick.autodiff.tape import no_grad, own_handle, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
+from firebrick.core.batched import level_of
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_, python_scalar
@@ -68,6 +70,8 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     if not isinstance(pred, bool):
         _check_pred("cond: pred", pred)
     trace = current.get()
+    if trace is None and not isinstance(pred, bool) and level_of(pred) is not None:
+        return _chosen(pred, true_fn, false_fn, operands)
     if trace is None or isinstance(pred, bool):
         chosen: R = _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
         return chosen
@@ -91,6 +95,15 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     made = bind(COND, (pred, *bodies[0].operands()), {"branches": branches})
     _look(trace, checks, made[len(result.leaves) :])
     chosen = result.build(made[: len(result.leaves)])
+    return chosen
+
+
+def _chosen(pred: Tensor, true_fn: Callable[..., R], false_fn: Callable[..., R], operands: tuple[Any, ...]) -> R:
+    """Outside of a trace, a branch that the examples of ``vmap`` choose each by itself: both, and a selection."""
+    result = _Tree("cond: the result of true_fn", _owned(true_fn(*_copies(operands, own_handle))))
+    other = _owned(false_fn(*_copies(operands, own_handle)))
+    others = result.same("cond: both branches return", other, "the result of true_fn", "the result of false_fn")
+    chosen: R = result.build([bind(OPS["where"], (pred, a, b), {}) for a, b in zip(result.leaves, others, strict=True)])
     return chosen
 
 
@@ -121,11 +134,18 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
     trace = current.get()
     if trace is None:
         now: C = carry.again()
-        while _pred(cond_fn(_owned(now))):
-            now = body_fn(now)
-            carry.same("while_loop: the carry keeps", now)
-            now = _owned(now)
-        return now
+        going: Tensor | None = None  # under ``vmap``: which examples go on
+        while True:
+            pred = _pred(cond_fn(_owned(now)))
+            if not isinstance(pred, bool) and level_of(pred) is not None:
+                going = pred if going is None else bind(OPS["logical_and"], (going, pred), {})
+                pred = any_example(going)
+            if not pred:
+                return now
+            after = carry.same("while_loop: the carry keeps", body_fn(now if going is None else _owned(now)))
+            if going is not None:
+                after = [bind(OPS["where"], (going, a, b), {}) for a, b in zip(after, trees.flatten(now)[0], strict=True)]
+            now = _owned(carry.build(after))
     if not carry.leaves:
         raise OperandError("while_loop: init holds at least one tensor", repr(init), "put changing tensors into the carry")
     device = trace.device or carry.leaves[0].device

@@ -1,0 +1,208 @@
+"""Control flow for all examples of ``fb.vmap`` at once: the ``batch`` rules of ``cond``, ``while_loop`` and ``scan``.
+
+The graph of a branch or a body is made into one for all examples: it is run op by op inside a trace of its own, on tensors
+of one example of a level that begins there. A branch that examples choose differently is both branches and a selection. A
+loop whose examples end at different steps runs until the last one ends, and an example that has ended keeps its carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from firebrick.autodiff.batching import taken, with_examples
+from firebrick.core.aval import Aval
+from firebrick.core.batched import Level, batched, enter, leave
+from firebrick.core.bind import bind
+from firebrick.core.device import Device
+from firebrick.core.dtypes import bool_
+from firebrick.core.op import Batching
+from firebrick.core.tensor import Tensor
+from firebrick.graph.control.body import Body, replay
+from firebrick.graph.control.gradients import alone, bind_scan, remembered
+from firebrick.ir import INTERNAL, Graph
+from firebrick.ops import OPS
+from firebrick.ops.batch_rules import operand_of_all
+
+Flags = tuple[bool, ...]
+
+
+@contextmanager
+def _level(size: int) -> Iterator[Level]:
+    level = Level("a graph", size)
+    token = enter(level)
+    try:
+        yield level
+    finally:
+        level.running = False
+        leave(token)
+
+
+def _input(trace: Body, level: Level, aval: Aval, mapped: bool, device: Device) -> Tensor:
+    """An input for one example."""
+    if not mapped:
+        return trace.fresh(aval, "carry", device)
+    return batched(level, trace.fresh(Aval((level.size, *aval.shape), aval.dtype), "carry", device))
+
+
+def for_examples(graph: Graph, mapped: Flags, forced: Flags, size: int, device: Device) -> tuple[Graph, Flags]:
+    """The graph of all examples, and which of its outputs have them as first axis.
+
+    Args:
+        graph: The graph of one example.
+        mapped: Which inputs have the examples as first axis.
+        forced: Which outputs must have it; others have it if they differ between examples.
+        size: How many examples there are.
+        device: Where the graph runs.
+    """
+    key = ("examples", id(graph), mapped, forced, size, device.name)
+    return remembered(key, graph, lambda: _made(graph, mapped, forced, size, device))  # type: ignore[no-any-return]
+
+
+def _made(graph: Graph, mapped: Flags, forced: Flags, size: int, device: Device) -> tuple[Graph, Flags]:
+    with alone("a graph of all examples", device) as trace, _level(size) as level:
+        given = [_input(trace, level, a, m, device) for a, m in zip(graph.inputs, mapped, strict=True)]
+        outputs = replay(graph, given, device)
+        found = [taken(t, level) for t in outputs]
+        flags = tuple(f or mapped for f, (_, mapped) in zip(forced, found, strict=True))
+        trace.finish([with_examples(level, t) if f else value for f, t, (value, _) in zip(flags, outputs, found, strict=True)])
+    return trace.made(), flags
+
+
+def _steady(
+    graph: Graph, shared: Flags, carry: Flags, rest: Flags, first: int, size: int, device: Device
+) -> tuple[Graph, Flags]:
+    """The graph of a loop's body whose carry has examples where it has them after any step.
+
+    Args:
+        graph: The body for one example.
+        shared: Which shared values have examples.
+        carry: Which parts of the first carry have them.
+        rest: Which of the other inputs have them.
+        first: The number of outputs before the carry.
+        size: How many examples there are.
+        device: Where it runs.
+
+    Returns:
+        The body for all, and which of its outputs have examples.
+    """
+    while True:
+        others = len(graph.outputs) - first - len(carry)
+        forced = (*(False,) * first, *carry, *(False,) * others)
+        made, flags = for_examples(graph, (*shared, *carry, *rest), forced, size, device)
+        after = flags[first : first + len(carry)]
+        if after == carry:
+            return made, flags
+        carry = after
+
+
+def _whole(b: Batching, i: int, mapped: bool) -> Tensor:
+    x: Tensor = operand_of_all(b, i) if mapped else b.operands[i]
+    return x
+
+
+def of_cond(b: Batching) -> tuple[Tensor, ...]:
+    """``cond``: one branch for all examples if they share ``pred``, else both and a selection."""
+    branches, device = b.params["branches"], b.operands[0].device
+    if b.mapped[0]:
+
+        def both(pred: Tensor, *operands: Tensor, branches: tuple[Graph, Graph]) -> tuple[Tensor, ...]:
+            first, second = (replay(g, operands, device) for g in branches)
+            return tuple(bind(OPS["where"], (pred, x, y), {}) for x, y in zip(first, second, strict=True))
+
+        chosen: tuple[Tensor, ...] = b.each(both)
+        return chosen
+    forced = (True,) * len(branches[0].outputs)
+    graphs = tuple(for_examples(g, b.mapped[1:], forced, b.size, device)[0] for g in branches)
+    params = remembered(("cond of examples", *map(id, graphs)), graphs, lambda: {"branches": graphs})
+    made: tuple[Tensor, ...] = bind(INTERNAL["cond"], b.operands, params)
+    return made
+
+
+def of_while(b: Batching) -> tuple[Tensor, ...]:
+    """``while_loop``: as many steps as the example with the most."""
+    body, consts, device = b.params["body"], b.params["consts"], b.operands[0].device
+    shared, carry = b.mapped[:consts], b.mapped[consts + 1 :]
+    made, flags = _steady(body, shared, carry, (), 1, b.size, device)
+    several = b.mapped[consts] or flags[0]
+    if several:
+        made = remembered(
+            ("while of examples", id(body), shared, b.size, device.name), body,
+            lambda: _until_all_end(body, shared, b.size, device),
+        )  # fmt: skip
+        flags = (True,) * (len(carry) + 1)
+    start = [_whole(b, consts + 1 + k, f) for k, f in enumerate(flags[1:])]
+    operands = [*b.operands[:consts], b.operands[consts], *start]
+    if several:
+        going = _whole(b, consts, True)
+        operands = [*b.operands[:consts], _some(going), *start, going]
+    params = remembered(("while params", id(made), consts), made, lambda: {"body": made, "consts": consts})
+    found = bind(INTERNAL["while_loop"], tuple(operands), params)[: len(carry)]
+    return tuple(_repeated(t, f, b.size) for t, f in zip(found, flags[1:], strict=True))
+
+
+def _some(flags: Tensor) -> Tensor:
+    found: Tensor = bind(OPS["any"], (flags,), {"axes": (0,), "keepdims": False})
+    return found
+
+
+def _until_all_end(body: Graph, shared: Flags, size: int, device: Device) -> Graph:
+    """A step of all examples: those that go on, which the last input and output hold, take it."""
+    consts = len(shared)
+    with alone("a step of all examples", device) as trace, _level(size) as level:
+        flags = (*shared, *(True,) * (len(body.inputs) - consts))
+        given = [_input(trace, level, a, m, device) for a, m in zip(body.inputs, flags, strict=True)]
+        going = _input(trace, level, Aval((), bool_), True, device)
+        more, *after = replay(body, given, device)
+        kept = [bind(OPS["where"], (going, new, old), {}) for new, old in zip(after, given[consts:], strict=True)]
+        still = with_examples(level, bind(OPS["logical_and"], (going, more), {}))
+        trace.finish([_some(still), *(with_examples(level, t) for t in kept), still])
+    return trace.made()
+
+
+def _repeated(t: Tensor, mapped: bool, size: int) -> Tensor:
+    if mapped:
+        return t
+    found: Tensor = bind(OPS["broadcast_to"], (t,), {"shape": (size, *t.shape)})
+    return found
+
+
+def of_while_gradient(b: Batching) -> tuple[Tensor, ...] | None:
+    """``while_gradient``, if the loop has as many steps for all examples."""
+    body, back, consts, device = b.params["body"], b.params["back"], b.params["consts"], b.operands[0].device
+    ends = len(body.inputs) + 1
+    shared, carry, cotangents = b.mapped[:consts], b.mapped[consts + 1 : ends], (True,) * (len(b.operands) - ends)
+    forward, flags = _steady(body, shared, carry, (), 1, b.size, device)
+    if b.mapped[consts] or flags[0]:
+        return None
+    behind, _ = for_examples(back, (*shared, *flags[1:], *cotangents), cotangents, b.size, device)
+    rest = (*flags[1:], *cotangents)
+    operands = (*b.operands[: consts + 1], *(_whole(b, consts + 1 + k, f) for k, f in enumerate(rest)))
+    params = remembered(
+        ("while gradient of examples", id(forward), id(behind), consts), (forward, behind),
+        lambda: {"body": forward, "back": behind, "consts": consts},
+    )  # fmt: skip
+    made: tuple[Tensor, ...] = bind(INTERNAL["while_gradient"], operands, params)
+    return made
+
+
+def of_scan(b: Batching) -> tuple[Tensor, ...]:
+    """``scan``: the sequences of all examples have the steps as first axis and the examples as second."""
+    body, consts, carries, device = b.params["body"], b.params["consts"], b.params["carries"], b.operands[0].device
+    ends = consts + carries
+    shared, carry, elements = b.mapped[:consts], b.mapped[consts:ends], b.mapped[ends:]
+    made, flags = _steady(body, shared, carry, elements, 0, b.size, device)
+    start = [_whole(b, consts + k, f) for k, f in enumerate(flags[:carries])]
+    xs = [_steps_first(x) if m else x for x, m in zip(b.operands[ends:], elements, strict=True)]
+    found = bind_scan(made, b.operands[:consts], start, xs, b.params["length"], b.params["reverse"])
+    last = [_repeated(t, f, b.size) for t, f in zip(found[:carries], flags[:carries], strict=True)]
+    results = [
+        _steps_first(t) if f else _repeated(t, False, b.size) for t, f in zip(found[carries:], flags[carries:], strict=True)
+    ]
+    return (*last, *results)
+
+
+def _steps_first(x: Tensor) -> Tensor:
+    """``x`` with its first two axes exchanged."""
+    found: Tensor = bind(OPS["permute"], (x,), {"axes": (1, 0, *range(2, x.ndim))})
+    return found
