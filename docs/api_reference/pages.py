@@ -92,7 +92,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
         Page("jit", "Compiled functions and control flow", (
             "``fb.jit`` compiles functions; ``fb.scan``, ``fb.cond`` and ``fb.while_loop`` are loops and branches in them."
         ), (
-            "firebrick.graph",
+            "firebrick.graph", f"{F}lengths",
         )),
         Page("kernels", "Kernels and custom ops", (
             "Custom operations: ``fb.kernel`` writes one as a loop, in the kernel language; ``fb.op`` declares one, a custom "

@@ -250,6 +250,7 @@ from firebrick.functions.interpolation import (
     pixel_shuffle,
     pixel_unshuffle,
 )
+from firebrick.functions.lengths import PaddingError, length_sizes, pad_lengths
 from firebrick.functions.linear import matmul, tensordot, vecdot
 from firebrick.functions.losses import (
     binary_cross_entropy,
@@ -379,6 +380,7 @@ __all__ = [
     "OperandError",
     "OutOfMemoryError",
     "OutOfRangeError",
+    "PaddingError",
     "Recompile",
     "RecompileWarning",
     "ShapeError",
@@ -563,6 +565,7 @@ __all__ = [
     "largest_allocations",
     "layer_norm",
     "leaky_relu",
+    "length_sizes",
     "less",
     "less_equal",
     "linspace",
@@ -629,6 +632,7 @@ __all__ = [
     "ones_like",
     "outer",
     "pad",
+    "pad_lengths",
     "percentile",
     "permute_dims",
     "pi",

@@ -90,28 +90,38 @@ def _leaves(structure: Structure, samples: Sequence[Any]) -> list[list[Any]]:
     return found
 
 
-def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: float = 0) -> tuple[Array, ...]:
+def pad_collate(
+    samples: Sequence[Any], columns: Sequence[int] = (0,), value: float = 0, sizes: Sequence[int] = ()
+) -> tuple[Array, ...]:
     """Pad the first axis of sequences to the longest of the batch; each padded array is followed by the lengths.
 
     Other columns are stacked. To choose columns or value: ``collate=functools.partial(pad_collate, columns=(0, 1), value=-1)``.
+    With ``sizes``, batches have few shapes, and compiled functions of them few graphs; see ``fb.pad_lengths``.
 
     Args:
         samples: At least one: tuples of values, or single sequences. What is padded is [length, …] with … of one shape.
         columns: Which values of a tuple are sequences to pad.
         value: Value of the padding.
+        sizes: Ascending lengths, of which the smallest is taken that holds the longest of the batch, as
+            ``fb.length_sizes(2048)`` gives them; by default that of the longest.
 
     Returns:
-        Arrays in the order of the columns: for a padded one [batch, longest, …] and then int64 [batch], its lengths.
+        Arrays in the order of the columns: for a padded one [batch, size, …] and then int64 [batch], its lengths.
 
     Raises:
-        LoaderError: Samples differ in structure, or in shape beyond the padded axis; a column is not there.
+        LoaderError: Samples differ in structure, or in shape beyond the padded axis; a column is not there; a sequence is
+            longer than all sizes, or sizes are not ascending.
 
     Example:
         >>> from firebrick.data import pad_collate
         >>> pad_collate([([1, 2, 3], 0), ([4], 1)])
         (array([[1, 2, 3],
                [4, 0, 0]]), array([3, 1]), array([0, 1]))
+        >>> pad_collate([([1, 2, 3], 0), ([4], 1)], sizes=(2, 4, 8))[0].shape
+        (2, 4)
     """
+    if any(type(n) is not int or n < 1 for n in sizes) or list(sizes) != sorted(set(sizes)):
+        raise LoaderError("sizes are ascending ints ≥ 1", f"{sizes!r}", "pass such sizes, as fb.length_sizes(2048) gives them")
     rows = [s if isinstance(s, tuple) else (s,) for s in samples]  # a list, or an array, is one sequence
     width = len(rows[0])
     if any(len(r) != width for r in rows) or not all(0 <= c < width for c in columns):
@@ -123,7 +133,7 @@ def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: fl
     made: list[Array] = []
     for at, column in enumerate(zip(*rows, strict=True)):
         if at in columns:
-            made += _padded([np.asarray(v) for v in column], value)
+            made += _padded([np.asarray(v) for v in column], value, sizes)
         else:
             made.append(collate(column))
     return tuple(made)
@@ -163,14 +173,22 @@ def _kind(dtype: np.dtype[Any]) -> str:
     return {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # NumPy knows bfloat16 as "V"
 
 
-def _padded(values: list[Array], value: float) -> tuple[Array, Array]:
+def _padded(values: list[Array], value: float, sizes: Sequence[int]) -> tuple[Array, Array]:
     if any(v.ndim == 0 for v in values) or len({v.shape[1:] for v in values}) > 1:
         raise LoaderError(
             "what pad_collate pads is [length, …], alike but for the length", _shapes(values), "name other columns to pad"
         )
     _check_kinds(values)
     lengths = np.array([len(v) for v in values], np.int64)
-    out = np.full((len(values), int(lengths.max()), *values[0].shape[1:]), value, np.result_type(*values))
+    size = longest = int(lengths.max())
+    if sizes:
+        size = next((n for n in sizes if n >= longest), 0)
+        if size < longest:
+            raise LoaderError(
+                f"sequences of at most {sizes[-1]} elements", f"{longest} in sample {int(lengths.argmax())} of the batch",
+                "add a larger size, or cut the sequence",
+            )  # fmt: skip
+    out = np.full((len(values), size, *values[0].shape[1:]), value, np.result_type(*values))
     for row, v in zip(out, values, strict=True):
         row[: len(v)] = v
     return out, lengths
