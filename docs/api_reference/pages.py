@@ -59,7 +59,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
             f"{F}creation", f"{F}conversion", "fb.read",
         )),
         Page("elementwise", "Elementwise functions", "Functions of each element: arithmetic, comparison, rounding, logic.", (
-            f"{F}elementwise", f"{F}complex",
+            f"{F}elementwise", f"{F}special", f"{F}complex",
         )),
         Page("activation", "Activations", "Nonlinear functions of neural networks.", (
             "fb.relu", "fb.sigmoid", "fb.tanh", "fb.softmax", "fb.log_softmax", f"{F}activation",
@@ -74,14 +74,14 @@ PAGES: dict[str, tuple[Page, ...]] = {
             f"{F}indexing", f"{F}sorting", f"{F}searching", f"{F}sets",
         )),
         Page("linalg", "Linear algebra", "Products of tensors, and ``fb.linalg``: decompositions, solvers and norms.", (
-            f"{F}linear", f"{F}contraction", "fb.linalg.*",
+            f"{F}linear", f"{F}contraction", f"{F}distances", "fb.linalg.*",
         )),
         Page("fft", "Fourier transforms", "``fb.fft``: discrete Fourier transforms.", ("fb.fft.*",)),
         Page("random", "Random numbers", "``fb.random``: generators and distributions.", ("fb.random.*",)),
         Page("networks", "Functions of neural networks", (
             "Convolution, pooling, normalisation, attention and interpolation as functions."
         ), (
-            f"{F}convolution", f"{F}pooling", f"{F}normalisation", f"{F}attention", f"{F}interpolation",
+            f"{F}convolution", f"{F}pooling", f"{F}normalisation", f"{F}attention", f"{F}interpolation", f"{F}grids",
         )),
         Page("losses", "Losses", "Loss functions and similarities.", (f"{F}losses", f"{F}similarity", f"{F}ctc")),
     ),

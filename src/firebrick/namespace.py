@@ -155,6 +155,7 @@ from firebrick.functions.creation import (
 from firebrick.functions.ctc import ctc_loss
 from firebrick.functions.descriptive import average, corrcoef, cov, trapezoid
 from firebrick.functions.diagonals import diag, diag_embed, diagonal
+from firebrick.functions.distances import cdist
 from firebrick.functions.elementwise import (
     abs,
     acos,
@@ -230,6 +231,7 @@ from firebrick.functions.elementwise import (
     trunc,
     where,
 )
+from firebrick.functions.grids import affine_grid, grid_sample
 from firebrick.functions.histograms import bincount, bucketize, digitize, histogram
 from firebrick.functions.indexing import (
     embedding,
@@ -321,6 +323,7 @@ from firebrick.functions.similarity import (
     triplet_margin_loss,
 )
 from firebrick.functions.sorting import argsort, sort, top_k
+from firebrick.functions.special import digamma, erfinv, i0, i1, lgamma, polygamma
 from firebrick.functions.statistical import (
     cummax,
     cummin,
@@ -398,6 +401,7 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "add",
+    "affine_grid",
     "all",
     "allclose",
     "angle",
@@ -442,6 +446,7 @@ __all__ = [
     "broadcast_to",
     "bucketize",
     "can_cast",
+    "cdist",
     "ceil",
     "celu",
     "checkpoint",
@@ -484,6 +489,7 @@ __all__ = [
     "diag_embed",
     "diagonal",
     "diff",
+    "digamma",
     "digitize",
     "disable_jit",
     "divide",
@@ -496,6 +502,7 @@ __all__ = [
     "empty_like",
     "equal",
     "erf",
+    "erfinv",
     "exp",
     "exp2",
     "expand_dims",
@@ -528,6 +535,7 @@ __all__ = [
     "gradcheck",
     "greater",
     "greater_equal",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
@@ -538,6 +546,8 @@ __all__ = [
     "hstack",
     "huber_loss",
     "hypot",
+    "i0",
+    "i1",
     "iinfo",
     "imag",
     "index_add",
@@ -564,6 +574,7 @@ __all__ = [
     "leaky_relu",
     "less",
     "less_equal",
+    "lgamma",
     "linspace",
     "local_response_norm",
     "log",
@@ -634,6 +645,7 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
+    "polygamma",
     "positive",
     "pow",
     "prelu",

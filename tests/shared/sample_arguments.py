@@ -157,7 +157,12 @@ _FLOAT_BINARY = [
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(_FLOAT_UNARY, (F,)),
     **dict.fromkeys(("log", "log1p", "log2", "log10", "sqrt", "rsqrt"), (P,)),
-    **dict.fromkeys(("acos", "asin", "atanh"), (F / 4,)),
+    **dict.fromkeys(("lgamma", "digamma", "i0", "i1"), (P,)),
+    "polygamma": (1, P),
+    "cdist": (F, F + 1),
+    "affine_grid": (np.ones((2, 2, 3), np.float32), (2, 1, 3, 3)),
+    "grid_sample": (IMAGE, np.full((2, 3, 2, 2), 0.25, np.float32)),
+    **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), (F / 4,)),
     "acosh": (P + 1,),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"), (I, I)),
     "bitwise_invert": (I,),
