@@ -81,7 +81,8 @@ PAGES: dict[str, tuple[Page, ...]] = {
         Page("networks", "Functions of neural networks", (
             "Convolution, pooling, normalisation, attention and interpolation as functions."
         ), (
-            f"{F}convolution", f"{F}pooling", f"{F}normalisation", f"{F}attention", f"{F}interpolation", f"{F}grids",
+            f"{F}convolution", f"{F}pooling", f"{F}normalisation", f"{F}attention", f"{F}interpolation",
+            f"{F}grids", "fb.dropout",
         )),
         Page("losses", "Losses", "Loss functions and similarities.", (f"{F}losses", f"{F}similarity", f"{F}ctc")),
     ),
@@ -107,13 +108,13 @@ PAGES: dict[str, tuple[Page, ...]] = {
         ), (
             "firebrick.nn.module", "firebrick.nn.forward_hooks", "firebrick.nn.parameter", "firebrick.nn.structure",
             "firebrick.nn.saved",
-            "firebrick.nn.weight_norm", "fb.nn.initial", "fb.nn.initial.*",
+            "firebrick.nn.weight_norm", "firebrick.nn.spectral_norm", "fb.nn.initial", "fb.nn.initial.*",
         )),
         Page("nn-linear", "Linear layers and embeddings", "Layers that multiply by a weight or look rows up in it.", (
             "firebrick.nn.linear", "firebrick.nn.positions",
         )),
         Page("nn-convolution", "Convolution and pooling layers", "Layers for signals, images and volumes.", (
-            "firebrick.nn.convolution", "firebrick.nn.pooling", "firebrick.nn.images",
+            "firebrick.nn.convolution", "firebrick.nn.pooling", "firebrick.nn.images", "firebrick.nn.padding",
         )),
         Page("nn-normalisation", "Normalisation and dropout layers", "Batch, layer, group and RMS norm; dropout.", (
             "firebrick.nn.normalisation", "firebrick.nn.dropout",

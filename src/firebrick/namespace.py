@@ -352,6 +352,7 @@ from firebrick.graph import (
     while_loop,
 )
 from firebrick.interop.imports import register as _register
+from firebrick.random.dropping import dropout
 
 __array_api_version__ = "2024.12"
 newaxis = None
@@ -493,6 +494,7 @@ __all__ = [
     "digitize",
     "disable_jit",
     "divide",
+    "dropout",
     "dtype",
     "e",
     "einsum",

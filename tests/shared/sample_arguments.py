@@ -160,6 +160,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("lgamma", "digamma", "i0", "i1"), (P,)),
     "polygamma": (1, P),
     "cdist": (F, F + 1),
+    "dropout": (F, 0.25),
     "affine_grid": (np.ones((2, 2, 3), np.float32), (2, 1, 3, 3)),
     "grid_sample": (IMAGE, np.full((2, 3, 2, 2), 0.25, np.float32)),
     **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), (F / 4,)),

@@ -121,7 +121,6 @@ FUNCTIONS: Names = {
     "size": "x.size",
     "shape": "x.shape",
     "ndim": "x.ndim",
-    "dropout": "fb.nn.Dropout(p)(x)",
     "multinomial": "fb.argmax(fb.log(p) - fb.log(-fb.log(fb.random.uniform(p.shape))), axis=-1)",
     "polyfit": "fb.linalg.lstsq(matrix, y)",
     # JAX
