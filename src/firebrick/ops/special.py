@@ -121,9 +121,10 @@ def _digamma_scale(x: Array) -> Array:
 
 
 def _polygamma_scale(x: Array, *, n: int) -> Any:
+    """The terms of the reflection, as often as their powers multiply the error of a quotient."""
     below, up, part = _reflected(x)
     turned = np.polynomial.polynomial.polyval(np.abs(_cotangent(part)), np.abs(gamma.cotangent_polynomial(n)))
-    return math.factorial(n) * zeta(n + 1, up) + np.where(below, np.pi ** (n + 1) * turned, 0.0)
+    return (n + 1) / 2 * (math.factorial(n) * zeta(n + 1, up) + np.where(below, np.pi ** (n + 1) * turned, 0.0))
 
 
 def _gamma_samples(rng: np.random.Generator, name: str) -> list[Sample]:

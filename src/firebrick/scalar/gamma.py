@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import factorial, pi
 from math import log as log_of
 
-from firebrick.scalar.expr import Expr, absolute, const, eq, muladd, polynomial, select, unary
+from firebrick.scalar.expr import Expr, absolute, const, eq, kept, muladd, polynomial, select, unary
 from firebrick.scalar.math import INFINITY, NAN, log
 from firebrick.scalar.special_coefficients import DIGAMMA_ROOT, TABLE
 
@@ -65,7 +65,7 @@ def _digamma_of_positive(x: Expr) -> Expr:
         top, below = select(large, muladd(top, less, below), top), select(large, below * less, below)
         moved = select(large, less, moved)
     first, second = DIGAMMA_ROOT[x.dtype]
-    near = (moved - first - second) * polynomial(moved - 1.5, _table("DIGAMMA", x))
+    near = (kept(moved - first) - second) * polynomial(moved - 1.5, _table("DIGAMMA", x))
     inverse = 1.0 / x
     steps = select(low, -inverse, top / below)
     square = inverse * inverse

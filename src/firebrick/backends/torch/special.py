@@ -96,8 +96,9 @@ def _bessel(scaled: Kernel, odd: bool = False) -> Kernel:
     return run
 
 
-KERNELS: dict[str, Kernel] = {
-    "lgamma": _in_float64(_lgamma), "digamma": _in_float64(_digamma), "polygamma": _in_float64(_polygamma),
+PLAIN: dict[str, Kernel] = {
+    "lgamma": _in_float64(_lgamma), "digamma": _in_float64(_digamma),
     "erfinv": _in_float64(_erfinv), "i0": _in_float64(_bessel(torch.special.i0e)),
     "i1": _in_float64(_bessel(torch.special.i1e, odd=True)),
 }  # fmt: skip
+KERNELS: dict[str, Kernel] = {**PLAIN, "polygamma": _in_float64(_polygamma)}
