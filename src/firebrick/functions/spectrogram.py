@@ -79,7 +79,7 @@ def stft(
         x = pad(x, {-1: (size // 2, size // 2)}, mode=pad_mode)
     if x.shape[-1] < size:
         raise ShapeError(f"stft: a signal has at least n_fft = {size} elements", describe("x", x), "pad it, or take fewer")
-    frames = unfold(x, -1, size, hop)
+    frames = unfold(x, axis=-1, size=size, step=hop)
     frames = frames if shape is None else frames * shape
     norm, axis = "ortho" if normalized else "backward", frames.ndim - 1
     if onesided:

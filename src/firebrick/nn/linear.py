@@ -267,7 +267,7 @@ class EmbeddingBag(Module):
 
     def describe(self) -> str:
         padding = "" if self.padding_index is None else f", padding_index={self.padding_index}"
-        return f"{self.count}, {self.features}, {self.mode!r}{padding}"
+        return f"{self.count}, {self.features}, mode={self.mode!r}{padding}"
 
 
 def _largest(rows: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class SpectralNorm(Module):
     """
 
     def __init__(
-        self, layer: Module, name: str = "weight", iterations: int = 1, eps: float = 1e-12, axis: int = 0, *,
+        self, layer: Module, name: str = "weight", *, iterations: int = 1, eps: float = 1e-12, axis: int = 0,
         generator: Generator | None = None,
     ) -> None:  # fmt: skip
         weight = getattr(layer, name, None)
@@ -80,7 +80,7 @@ class SpectralNorm(Module):
         matrix = self._matrix(self.original.detach())
         how: dict[str, Any] = {"generator": generator, "dtype": weight.dtype, "device": weight.device}
         with no_grad():
-            u, v = (self._unit(initial.normal((n,), 1.0, **how).detach()) for n in matrix.shape)
+            u, v = (self._unit(initial.normal((n,), **how).detach()) for n in matrix.shape)
             u, v = self._improved(matrix, u, v, _FIRST)
         self.u, self.v = Buffer(u), Buffer(v)
 
@@ -135,9 +135,9 @@ class SpectralNorm(Module):
 
 @answers_arguments
 def spectral_norm(
-    layer: Module, name: str = "weight", iterations: int = 1, eps: float = 1e-12, axis: int = 0
+    layer: Module, name: str = "weight", *, iterations: int = 1, eps: float = 1e-12, axis: int = 0
 ) -> SpectralNorm:  # fmt: skip
-    """``SpectralNorm(layer, name, iterations, eps, axis)``.
+    """``SpectralNorm(layer, name, iterations=iterations, eps=eps, axis=axis)``.
 
     Args:
         layer: Layer with the weight.
@@ -151,4 +151,4 @@ def spectral_norm(
         >>> fb.nn.spectral_norm(fb.nn.Conv2d(1, 4, 3)).u.shape
         (4,)
     """
-    return SpectralNorm(layer, name, iterations, eps, axis)
+    return SpectralNorm(layer, name, iterations=iterations, eps=eps, axis=axis)
