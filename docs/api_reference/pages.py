@@ -59,7 +59,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
             f"{F}creation", f"{F}conversion", "fb.read",
         )),
         Page("elementwise", "Elementwise functions", "Functions of each element: arithmetic, comparison, rounding, logic.", (
-            f"{F}elementwise", f"{F}complex",
+            f"{F}elementwise", f"{F}special", f"{F}complex",
         )),
         Page("activation", "Activations", "Nonlinear functions of neural networks.", (
             "fb.relu", "fb.sigmoid", "fb.tanh", "fb.softmax", "fb.log_softmax", f"{F}activation",
@@ -74,7 +74,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
             f"{F}indexing", f"{F}sorting", f"{F}searching", f"{F}sets",
         )),
         Page("linalg", "Linear algebra", "Products of tensors, and ``fb.linalg``: decompositions, solvers and norms.", (
-            f"{F}linear", f"{F}contraction", "fb.linalg.*",
+            f"{F}linear", f"{F}contraction", f"{F}distances", "fb.linalg.*",
         )),
         Page("fft", "Fourier transforms", "``fb.fft``: discrete Fourier transforms.", ("fb.fft.*",)),
         Page("random", "Random numbers", "``fb.random``: generators and distributions.", ("fb.random.*",)),
@@ -82,6 +82,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
             "Convolution, pooling, normalisation, attention and interpolation as functions."
         ), (
             f"{F}convolution", f"{F}pooling", f"{F}normalisation", f"{F}attention", f"{F}interpolation",
+            f"{F}grids", "fb.dropout",
         )),
         Page("losses", "Losses", "Loss functions and similarities.", (f"{F}losses", f"{F}similarity", f"{F}ctc")),
     ),
@@ -107,13 +108,13 @@ PAGES: dict[str, tuple[Page, ...]] = {
         ), (
             "firebrick.nn.module", "firebrick.nn.forward_hooks", "firebrick.nn.parameter", "firebrick.nn.structure",
             "firebrick.nn.saved",
-            "firebrick.nn.weight_norm", "fb.nn.initial", "fb.nn.initial.*",
+            "firebrick.nn.weight_norm", "firebrick.nn.spectral_norm", "fb.nn.initial", "fb.nn.initial.*",
         )),
         Page("nn-linear", "Linear layers and embeddings", "Layers that multiply by a weight or look rows up in it.", (
             "firebrick.nn.linear", "firebrick.nn.positions",
         )),
         Page("nn-convolution", "Convolution and pooling layers", "Layers for signals, images and volumes.", (
-            "firebrick.nn.convolution", "firebrick.nn.pooling", "firebrick.nn.images",
+            "firebrick.nn.convolution", "firebrick.nn.pooling", "firebrick.nn.images", "firebrick.nn.padding",
         )),
         Page("nn-normalisation", "Normalisation and dropout layers", "Batch, layer, group and RMS norm; dropout.", (
             "firebrick.nn.normalisation", "firebrick.nn.dropout",

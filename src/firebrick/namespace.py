@@ -156,6 +156,7 @@ from firebrick.functions.creation import (
 from firebrick.functions.ctc import ctc_loss
 from firebrick.functions.descriptive import average, corrcoef, cov, trapezoid
 from firebrick.functions.diagonals import diag, diag_embed, diagonal
+from firebrick.functions.distances import cdist
 from firebrick.functions.elementwise import (
     abs,
     acos,
@@ -231,6 +232,7 @@ from firebrick.functions.elementwise import (
     trunc,
     where,
 )
+from firebrick.functions.grids import affine_grid, grid_sample
 from firebrick.functions.histograms import bincount, bucketize, digitize, histogram
 from firebrick.functions.indexing import (
     embedding,
@@ -323,6 +325,7 @@ from firebrick.functions.similarity import (
     triplet_margin_loss,
 )
 from firebrick.functions.sorting import argsort, sort, top_k
+from firebrick.functions.special import digamma, erfinv, i0, i1, lgamma, polygamma
 from firebrick.functions.statistical import (
     cummax,
     cummin,
@@ -351,6 +354,7 @@ from firebrick.graph import (
     while_loop,
 )
 from firebrick.interop.imports import register as _register
+from firebrick.random.dropping import dropout
 
 __array_api_version__ = "2024.12"
 newaxis = None
@@ -401,6 +405,7 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "add",
+    "affine_grid",
     "all",
     "allclose",
     "angle",
@@ -445,6 +450,7 @@ __all__ = [
     "broadcast_to",
     "bucketize",
     "can_cast",
+    "cdist",
     "ceil",
     "celu",
     "checkpoint",
@@ -487,9 +493,11 @@ __all__ = [
     "diag_embed",
     "diagonal",
     "diff",
+    "digamma",
     "digitize",
     "disable_jit",
     "divide",
+    "dropout",
     "dtype",
     "e",
     "einsum",
@@ -499,6 +507,7 @@ __all__ = [
     "empty_like",
     "equal",
     "erf",
+    "erfinv",
     "exp",
     "exp2",
     "expand_dims",
@@ -531,6 +540,7 @@ __all__ = [
     "gradcheck",
     "greater",
     "greater_equal",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
@@ -541,6 +551,8 @@ __all__ = [
     "hstack",
     "huber_loss",
     "hypot",
+    "i0",
+    "i1",
     "iinfo",
     "imag",
     "index_add",
@@ -568,6 +580,7 @@ __all__ = [
     "length_sizes",
     "less",
     "less_equal",
+    "lgamma",
     "linspace",
     "local_response_norm",
     "log",
@@ -639,6 +652,7 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
+    "polygamma",
     "positive",
     "pow",
     "prelu",

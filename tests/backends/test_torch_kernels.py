@@ -168,7 +168,8 @@ def test_sigmoid_keeps_its_subnormal_results(device: Any) -> None:
 @pytest.mark.parametrize("op", [o for o in RUN if o.fusion == "map" and o.operands[0].kind != "any"], ids=lambda o: o.name)
 def test_every_half_precision_number_is_mapped_within_tolerance(op: Op, name: str, device: Any) -> None:
     if name in op.dtypes and len(op.operands) == 1:
-        agree(op, Sample((np.arange(2**16).astype(np.uint16).view(dtype(name).np),)), device)
+        params = op.samples(np.random.default_rng(0), name)[0].params
+        agree(op, Sample((np.arange(2**16).astype(np.uint16).view(dtype(name).np),), params), device)
 
 
 @needs_torch

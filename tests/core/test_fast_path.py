@@ -10,7 +10,8 @@ from firebrick.core.bind import bind
 from firebrick.ops import OPS
 from firebrick.ops.declare import values
 
-UNARY = [n for n, op in OPS.items() if op.fusion == "map" and len(op.operands) == 1 and hasattr(fb, n) and n != "cast"]
+PARAMETERS = ("cast", "polygamma")
+UNARY = [n for n, op in OPS.items() if op.fusion == "map" and len(op.operands) == 1 and hasattr(fb, n) and n not in PARAMETERS]
 BINARY = [n for n, op in OPS.items() if op.fusion == "map" and op.operand_names(2) == ["x1", "x2"] and len(op.operands) == 2]
 
 

@@ -173,7 +173,7 @@ def test_lists_and_dicts_of_layers_are_parts() -> None:
         (lambda: nn.Linear(3, 2)([1.0, 2.0, 3.0]), OperandError, "Linear: x must be a Firebrick tensor"),
         (lambda: nn.Linear(-1, 2), ConfigError, "Linear: in_features is an int ≥ 0"),
         (lambda: nn.Embedding(5, 3, 5), OutOfRangeError, r"Embedding: padding_index lies in \[-5, 5\)"),
-        (lambda: nn.EmbeddingBag(5, 3, mode="max"), ConfigError, 'EmbeddingBag: mode is "mean" or "sum"'),
+        (lambda: nn.EmbeddingBag(5, 3, mode="min"), ConfigError, 'EmbeddingBag: mode is "mean", "sum" or "max"'),
         (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([5])), IndexError, r"EmbeddingBag: indices must lie in \[0, 5\)"),
         (lambda: nn.Embedding(5, 3, -1)(fb.asarray([2, -1])), IndexError, r"Embedding: indices must lie(.|\n)*from -1 to 2"),
         (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([1]), weights=fb.ones(1)), ShapeError, 'in mode "sum"'),

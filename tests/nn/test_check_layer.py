@@ -107,6 +107,8 @@ ROWS: dict[str, Row] = {
     "PixelShuffle": Row(lambda: nn.PixelShuffle(2), (2, 4, 3, 3), output=(2, 1, 6, 6)),
     "PixelUnshuffle": Row(lambda: nn.PixelUnshuffle(2), (2, 1, 4, 6), output=(2, 4, 2, 3)),
     "Upsample": Row(lambda: nn.Upsample(scale_factor=2), (2, 3, 2, 3), output=(2, 3, 4, 6)),
+    "SpectralNorm": Row(lambda: nn.SpectralNorm(nn.Linear(3, 2)), X2, output=(4, 2)),
+    "ZeroPad": Row(lambda: nn.ZeroPad(((0, 1), (2, 0))), (2, 3, 2, 3), output=(2, 3, 3, 5)),
     "WeightNorm": Row(lambda: nn.WeightNorm(nn.Linear(3, 2)), X2, output=(4, 2)),
     **{n: loss(n, X2, X2) for n in ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss", "PoissonNLLLoss")},
     "SoftMarginLoss": loss("SoftMarginLoss", (4,), SIGNS),

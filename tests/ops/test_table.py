@@ -201,13 +201,13 @@ TOLERANCES = {
     1: "add divide floor_divide maximum minimum remainder subtract",
     2: "cholesky cos cumulative_prod exp hypot log log10 log1p log2 logaddexp prod scatter_reduce sin slogdet sqrt",
     3: "acos asin atan atan2 cosh expm1 fft irfft rfft sinh tanh",
-    4: "acosh asinh atanh cumulative_logsumexp erf gelu gelu_gradient multiply pow sigmoid solve_triangular tan",
-    6: "expm qr solve",
+    4: "acosh asinh atanh cumulative_logsumexp erf erfinv gelu gelu_gradient multiply pow sigmoid solve_triangular tan",
+    6: "expm i0 i1 qr solve",
     8: (
-        "avg_pool avg_pool_input cumulative_sum index_add linear_recurrence matmul max_pool_gradient mean pinv scatter_add "
-        "softmax sum"
+        "avg_pool avg_pool_input cumulative_sum digamma index_add lgamma linear_recurrence lu matmul max_pool_gradient mean "
+        "pinv scatter_add softmax sum"
     ),
-    16: "attention attention_gradient conv conv_input conv_weight eigh log_softmax rms_norm svd",
+    16: "attention attention_gradient conv conv_input conv_weight eig eigh log_softmax polygamma rms_norm svd",
     32: "layer_norm standardize standardize_gradient",
 }
 # of complex numbers, where it is another one

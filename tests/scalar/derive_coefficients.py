@@ -1,4 +1,4 @@
-"""How ``scalar.coefficients`` was made: run this file to print it again; a test compares.
+"""How ``scalar.coefficients`` and ``scalar.special_coefficients`` were made: run this file to print it again; a test compares.
 
 Each polynomial interpolates its function at Chebyshev's points, which errs little more than the best polynomial of the degree.
 Source: Trefethen, Approximation Theory and Approximation Practice, 2013, theorem 16.1.
@@ -44,6 +44,45 @@ def tail_fit(end: Any, slope: Any, degree: int) -> tuple[list[Any], list[Any], l
     return p, rest, line
 
 
+HALF = mpf(1) / 2
+ROOT = mp.findroot(mp.digamma, 1.4616)
+
+
+def near_two(d: Any) -> Any:
+    """log Γ(2 + d) / d."""
+    return mp.loggamma(2 + d) / d if abs(d) > 1e-30 else 1 - mp.euler
+
+
+def stirling(s: Any) -> Any:
+    """x · (log Γ(x) - (x - ½) · log x + x - ½ · log 2π) for s = 1 / x²."""
+    x = 1 / mp.sqrt(s)
+    return (mp.loggamma(x) - (x - HALF) * mp.log(x) + x - mp.log(2 * mp.pi) / 2) * x
+
+
+def digamma_far(s: Any) -> Any:
+    """x² · (log x - 1 / (2 x) - ψ(x)) for s = 1 / x²."""
+    x = 1 / mp.sqrt(s)
+    return (mp.log(x) - 1 / (2 * x) - mp.digamma(x)) * x * x
+
+
+def erfinv_by_log(w: Any) -> Any:
+    """erf⁻¹(x) / x for w = -log(1 - x²)."""
+    x = mp.sqrt(-mp.expm1(-w))
+    rest = mp.exp(-w) / (1 + x)  # 1 - x
+    y = mp.erfinv(x) if w < 20 else mp.findroot(lambda v: mp.log(mp.erfc(v)) - mp.log(rest), mp.sqrt(w) * mpf("0.9"))
+    return y / x
+
+
+def bessel_far(n: int) -> Callable[[Any], Any]:
+    """I_n(x) · exp(-x) · √x for t = 16 / x - 1."""
+
+    def f(t: Any) -> Any:
+        x = 16 / (t + 1)
+        return mp.besseli(n, x) * mp.exp(-x) * mp.sqrt(x)
+
+    return f
+
+
 # name → function, interval, degree for float32 and for float64
 FITS: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
     "EXP": (lambda r: mp.hyp1f1(1, 3, r) / 2, -mp.log(2) / 2, mp.log(2) / 2, 4, 10),  # (exp(r) - 1 - r) / r²
@@ -56,6 +95,21 @@ FITS: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
     "ERF": (lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, mpf(0), mpf(1), 6, 12),
     "SIN": (lambda s: (mp.sin(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf("0.6169"), 3, 6),
     "COS": (lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2, mpf(0), mpf("0.6169"), 2, 5),
+}
+# those of ``scalar.special_coefficients``
+SPECIAL: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
+    "GAMMA": (near_two, -HALF, HALF, 9, 19),
+    "STIRLING": (stirling, mpf(0), mpf(1) / 64, 3, 5),
+    "DIGAMMA": (lambda t: mp.digamma(t + 3 * HALF) / (t + 3 * HALF - ROOT), -HALF, HALF, 12, 22),
+    "DIGAMMA_FAR": (digamma_far, mpf(0), mpf(1) / 64, 2, 5),
+    "SINPI": (lambda s: (mp.sinpi(mp.sqrt(s)) / (mp.pi * mp.sqrt(s)) - 1) / s, mpf(0), HALF / 2, 4, 7),
+    "ERFINV": (lambda u: erfinv_by_log(u + 5 * HALF), -5 * HALF, 5 * HALF, 12, 22),
+    "ERFINV_FAR": (lambda u: erfinv_by_log((u + 25 * HALF / 4) ** 2), -mpf("0.9"), mpf("0.9"), 11, 22),
+    "ERFINV_END": (lambda u: erfinv_by_log((u + 41 * HALF / 4) ** 2), -9 * HALF / 4, mpf(1), 4, 19),
+    "BESSEL_0": (lambda a: (mp.besseli(0, 2 * mp.sqrt(a)) - 1) / a, mpf(0), mpf(16), 10, 14),
+    "BESSEL_1": (lambda a: (mp.besseli(1, 2 * mp.sqrt(a)) / mp.sqrt(a) - 1) / a, mpf(0), mpf(16), 9, 14),
+    "BESSEL_0_FAR": (bessel_far(0), mpf(-1), mpf(1), 7, 24),
+    "BESSEL_1_FAR": (bessel_far(1), mpf(-1), mpf(1), 7, 24),
 }
 
 
@@ -74,7 +128,7 @@ def coefficients(name: str, dtype: str) -> list[float]:
     """One row of the table: coefficients as float64, to be rounded to ``dtype`` where they are used."""
     if name in TAILS:
         return [float(c) for c in tail_fit(*TAIL[dtype])[TAILS.index(name)]]
-    f, low, high, narrow, wide = FITS[name]
+    f, low, high, narrow, wide = FITS[name] if name in FITS else SPECIAL[name]
     degree = narrow if dtype == "float32" else wide
     return [float(c) for c in fit(f, low, high, degree)]
 
@@ -83,9 +137,14 @@ TAILS = ("TAIL", "TAIL_REST", "TAIL_LINE")
 
 # numbers as sums of floats, each the rest rounded
 NUMBERS = {
-    "LN2": mp.log(2), "LOG2E": 1 / mp.log(2), "LOG10_2": mp.log10(2), "LOG10_E": 1 / mp.log(10), "HALF_PI": mp.pi / 2,
+    "LN2": mp.log(2),
+    "LOG2E": 1 / mp.log(2),
+    "LOG10_2": mp.log10(2),
+    "LOG10_E": 1 / mp.log(10),
+    "HALF_PI": mp.pi / 2,
     "THIRD": mpf(1) / 3,
-}  # fmt: skip
+}
+DIGAMMA_ROOT = ROOT  # fmt: skip
 
 
 def split(x: Any, dtype: str) -> list[float]:
@@ -103,7 +162,7 @@ def two_over_pi(words: int) -> list[int]:
         return [int(mp.floor(2 / mp.pi * mpf(2) ** (32 * (i + 1)))) % 2**32 for i in range(words)]
 
 
-NAMES = (*FITS, *TAILS)
+NAMES = (*FITS, *TAILS, *SPECIAL)
 
 
 def main() -> None:

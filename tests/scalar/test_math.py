@@ -311,6 +311,7 @@ def test_the_coefficients_are_what_their_derivation_gives() -> None:
     from pathlib import Path
 
     from firebrick.scalar import coefficients as kept
+    from firebrick.scalar import special_coefficients as special
 
     spec = importlib.util.spec_from_file_location("derive", Path(__file__).with_name("derive_coefficients.py"))
     assert spec is not None
@@ -318,8 +319,10 @@ def test_the_coefficients_are_what_their_derivation_gives() -> None:
     derive = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(derive)
     with mpmath.workdps(60):
-        for (name, dtype), row in kept.TABLE.items():
+        for (name, dtype), row in (kept.TABLE | special.TABLE).items():
             assert derive.coefficients(name, dtype) == list(row), (name, dtype)
         for (name, dtype), parts in kept.NUMBERS.items():
             assert derive.split(derive.NUMBERS[name], dtype) == list(parts)
+        for dtype, root in special.DIGAMMA_ROOT.items():
+            assert derive.split(derive.DIGAMMA_ROOT, dtype)[:2] == list(root)
         assert derive.two_over_pi(len(kept.TWO_OVER_PI)) == list(kept.TWO_OVER_PI)

@@ -121,8 +121,7 @@ FUNCTIONS: Names = {
     "size": "x.size",
     "shape": "x.shape",
     "ndim": "x.ndim",
-    "dropout": "fb.nn.Dropout(p)(x)",
-    "multinomial": "fb.argmax(fb.log(p) - fb.log(-fb.log(fb.random.uniform(p.shape))), axis=-1)",
+    "multinomial": "fb.random.categorical(fb.log(p), n)",
     "polyfit": "fb.linalg.lstsq(matrix, y)",
     # JAX
     "numpy": "the functions of fb itself: fb.sum(x)",
@@ -200,17 +199,12 @@ RANDOM: Names = {
     "randint": "fb.random.integers(shape, low=0, high=10)",
     "random": "fb.random.uniform(shape)",
     "standard_normal": "fb.random.normal(shape)",
-    "choice": "fb.take(x, fb.random.integers(shape, low=0, high=n))",
     "shuffle": "fb.take(x, fb.random.permutation(n), axis=0)",
     "manual_seed": "fb.random.seed(seed)",
     "default_rng": "fb.random.Generator(seed)",
     "PRNGKey": "fb.random.Generator(seed)",
     "key": "fb.random.Generator(seed)",
     "split": "fb.random.Generator(seed), which draws other numbers at each call",
-    "categorical": "fb.argmax(logits - fb.log(-fb.log(fb.random.uniform(logits.shape))), axis=-1)",
-    "multinomial": "fb.argmax(fb.log(p) - fb.log(-fb.log(fb.random.uniform(p.shape))), axis=-1)",
-    "gumbel": "-fb.log(-fb.log(fb.random.uniform(shape)))",
-    "binomial": "fb.sum(fb.random.bernoulli((n, *shape), p=p), axis=0)",
     "get_state": "fb.random.state()",
 }
 

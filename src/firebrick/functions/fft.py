@@ -26,6 +26,7 @@ from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import broadcast_to, concat, reshape
+from firebrick.functions.spectrogram import istft, stft
 from firebrick.ops import OPS
 from firebrick.ops.casts import conjugate
 from firebrick.ops.fft import NORMS, TURNED
@@ -532,5 +533,5 @@ def ifftshift(x: Tensor, /, *, axes: Any = None, **_other: Never) -> Tensor:
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn",
-    "rfft", "rfftfreq", "rfftn",
+    "istft", "rfft", "rfftfreq", "rfftn", "stft",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions import diagonals
 from firebrick.functions.contraction import outer
+from firebrick.functions.general_matrices import EigResult, LUResult, eig, eigvals, lu
 from firebrick.functions.linear import cross, kron, matmul, matrix_transpose, multi_dot, tensordot, vecdot
 from firebrick.functions.matrices import (
     EighResult,
@@ -92,8 +93,8 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None, **_other: Never) 
 
 
 __all__ = [
-    "EighResult", "LstsqResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cond", "cross", "det", "diagonal",
-    "eigh", "eigvalsh", "expm", "inv", "kron", "lstsq", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
-    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "EigResult", "EighResult", "LUResult", "LstsqResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cond",
+    "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "inv", "kron", "lstsq", "lu", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet",
+    "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip

@@ -87,6 +87,7 @@ from firebrick.nn.normalisation import (
     LocalResponseNorm,
     RMSNorm,
 )
+from firebrick.nn.padding import ZeroPad
 from firebrick.nn.parameter import Buffer, Parameter
 from firebrick.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -116,6 +117,7 @@ from firebrick.nn.recurrent import (
     RNNCell,
 )
 from firebrick.nn.saved import Loaded, StateDict, StateError
+from firebrick.nn.spectral_norm import SpectralNorm, spectral_norm
 from firebrick.nn.structure import Flatten, Identity, Sequential, Unflatten
 from firebrick.nn.transformer import (
     SwiGLU,
@@ -224,6 +226,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SpectralNorm",
     "StateDict",
     "StateError",
     "SwiGLU",
@@ -239,7 +242,9 @@ __all__ = [
     "Unfold",
     "Upsample",
     "WeightNorm",
+    "ZeroPad",
     "initial",
+    "spectral_norm",
     "weight_norm",
 ]
 

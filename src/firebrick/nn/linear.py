@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 from firebrick.core.autocast import narrow
@@ -14,6 +14,7 @@ from firebrick.functions.elementwise import astype, equal, maximum, not_equal, w
 from firebrick.functions.indexing import in_default_int, take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import expand_dims, matrix_transpose, permute_dims, reshape
+from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import initial
 from firebrick.nn.checks import check_choice, check_floating, check_shape, check_sizes
@@ -197,14 +198,14 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """Rows of a table, summed or averaged over the last axis of indices.
+    """Rows of a table, summed, averaged or compared over the last axis of indices.
 
     The table starts from N(0, 1), the row of ``padding_index`` from zeros.
 
     Args:
         count: Number of rows.
         features: Size of a row.
-        mode: "mean" or "sum" of a bag's rows.
+        mode: "mean", "sum" or "max" of a bag's rows.
         padding_index: Index that stands for nothing: bags do not count it. A bag of nothing else gives zeros.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the table; the device's default float by default.
@@ -224,7 +225,7 @@ class EmbeddingBag(Module):
         generator: Generator | None = None, dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
         check_sizes("EmbeddingBag", count=count, features=features)
-        check_choice("EmbeddingBag", "mode", mode, ("mean", "sum"))
+        check_choice("EmbeddingBag", "mode", mode, ("mean", "sum", "max"))
         self.count, self.features, self.mode = count, features, mode
         self.padding_index = None if padding_index is None else _row_of("EmbeddingBag", padding_index, count)
         self.weight = initial.normal((count, features), generator=generator, dtype=dtype, device=device)
@@ -254,7 +255,9 @@ class EmbeddingBag(Module):
         counted: Tensor | None = None
         if self.padding_index is not None:
             counted = not_equal(indices, self.padding_index)
-            rows = where(expand_dims(counted, axis=-1), rows, 0.0)
+            rows = where(expand_dims(counted, axis=-1), rows, -inf if self.mode == "max" else 0.0)
+        if self.mode == "max":
+            return _largest(rows)
         total = sum_(rows, axis=-2)
         if self.mode == "sum":
             return total
@@ -264,7 +267,15 @@ class EmbeddingBag(Module):
 
     def describe(self) -> str:
         padding = "" if self.padding_index is None else f", padding_index={self.padding_index}"
-        return f"{self.count}, {self.features}, {self.mode!r}{padding}"
+        return f"{self.count}, {self.features}, mode={self.mode!r}{padding}"
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """The largest elements of rows [..., size, features] that are not -∞; 0 if there is none."""
+    if not rows.shape[-2]:
+        return sum_(rows, axis=-2)
+    found = max_(rows, axis=-2)
+    return where(equal(found, -inf), 0.0, found)
 
 
 def _row_of(layer: str, index: Any, count: int) -> int:

@@ -10,6 +10,7 @@ from firebrick.ops import (
     convolution,
     decomposition,
     elementwise,
+    factorization,
     fft,
     indexing,
     linalg,
@@ -20,12 +21,13 @@ from firebrick.ops import (
     reduction,
     scan,
     sorting,
+    special,
     trigonometry,
 )
 from firebrick.ops.table import OPS, IncompleteOpError, register
 
 __all__ = [
     "OPS", "IncompleteOpError", "activation", "attention", "bits", "bitwise", "casts", "convolution", "decomposition",
-    "elementwise", "fft", "indexing", "linalg", "matmul", "movement", "normalisation", "pooling", "reduction", "register",
-    "scan", "sorting", "trigonometry",
+    "elementwise", "factorization", "fft", "indexing", "linalg", "matmul", "movement", "normalisation", "pooling", "reduction",
+    "register", "scan", "sorting", "special", "trigonometry",
 ]  # fmt: skip

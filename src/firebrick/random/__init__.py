@@ -7,6 +7,7 @@ import firebrick.functions as _functions  # noqa: F401  before its parts
 import firebrick.graph as _graph  # noqa: F401  before its parts
 from firebrick.core.other_names import RANDOM as _NAMES
 from firebrick.core.other_names import UnknownNameError as _UnknownNameError
+from firebrick.random.continuous import beta, dirichlet, exponential, gamma, gumbel, laplace, truncated_normal
 from firebrick.random.defaults import (
     bernoulli,
     default_generator,
@@ -19,20 +20,33 @@ from firebrick.random.defaults import (
     state,
     uniform,
 )
+from firebrick.random.discrete import binomial, categorical, choice, multinomial, poisson
 from firebrick.random.generator import Generator, row_offset
 
 __all__ = [
     "Generator",
     "bernoulli",
+    "beta",
+    "binomial",
+    "categorical",
+    "choice",
     "default_generator",
+    "dirichlet",
+    "exponential",
+    "gamma",
+    "gumbel",
     "initial_generator",
     "integers",
+    "laplace",
+    "multinomial",
     "normal",
     "permutation",
+    "poisson",
     "row_offset",
     "seed",
     "set_state",
     "state",
+    "truncated_normal",
     "uniform",
 ]
 

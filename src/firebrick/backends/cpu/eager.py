@@ -100,6 +100,8 @@ def _conv_weight(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
 
 ESTIMATES: dict[str, Estimate] = {
     "sigmoid": _each(10.0), "erf": _each(5.0), "gelu": _each(4.8), "gelu_gradient": _each(9.6),
+    "lgamma": _each(300.0), "digamma": _each(300.0), "polygamma": _each(300.0), "erfinv": _each(100.0),
+    "i0": _each(100.0), "i1": _each(100.0),
     "softmax": _each(1.6), "log_softmax": _each(1.4), "layer_norm": _each(1.5), "rms_norm": _each(0.9),
     "standardize": _each(1.0), "standardize_gradient": _each(1.4),
     "max_pool": _each(4.2), "max_pool_gradient": _each(15.0), "avg_pool_input": _each(3.9),

@@ -15,7 +15,7 @@ from firebrick.backends.numpy.pooling import max_pool
 from firebrick.backends.numpy.scans import cumulative_logsumexp, linear_recurrence
 from firebrick.backends.numpy.selection import where
 from firebrick.backends.numpy.sorting import sort, sort_values, top_k
-from firebrick.backends.numpy.special import erf, gelu, gelu_gradient
+from firebrick.backends.numpy.special import erf, erfinv, gelu, gelu_gradient, i0, i1
 from firebrick.ops.attention import attention
 from firebrick.ops.declare import Array
 from firebrick.ops.normalisation import layer_norm, log_softmax, softmax
@@ -95,7 +95,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
     "greater_equal": np.greater_equal, "logical_and": np.logical_and, "logical_or": np.logical_or,
     "logical_xor": np.logical_xor, "logical_not": np.logical_not,
-    "relu": _relu, "erf": erf, "matmul": matmul, "conv": conv, "conv_input": conv_input, "conv_weight": conv_weight,
+    "relu": _relu, "erf": erf, "erfinv": erfinv, "i0": i0, "i1": i1, "matmul": matmul,
+    "conv": conv, "conv_input": conv_input, "conv_weight": conv_weight,
     "index_add": index_add, "scatter": scatter, "scatter_add": scatter_add, "scatter_reduce": scatter_reduce,
     "max_pool": max_pool, "where": where,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),

@@ -2,7 +2,8 @@
 
 Sources: in float64, W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23
 (1969), with the coefficients of his public program CALERF (netlib, specfun); in float32, the odd rational function of degree
-13 over 8 on [-4, 4] that the Eigen library uses (``generic_fast_erf_float``), 3.8 eps at most from the exact value.
+13 over 8 on [-4, 4] that the Eigen library uses (``generic_fast_erf_float``), 3.8 eps at most from the exact value. The others
+are computed in float64 by the polynomials of the scalar expressions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from firebrick.ops.declare import Array
+from firebrick.scalar.special_coefficients import TABLE
 
 _A = (
     3.16112374387056560e00,
@@ -126,3 +128,40 @@ def gelu_gradient(g: Array, x: Array) -> Array:
     """g · (Φ(x) + x · φ(x))."""
     density = np.exp(x * x * x.dtype.type(-0.5)) * x.dtype.type(1 / math.sqrt(2 * math.pi))
     return np.asarray(g * (_distribution(x) + x * density))
+
+
+def erfinv(x: Array) -> Array:
+    """The inverse of erf in float64, by the polynomials of compiled kernels."""
+    wide = np.asarray(x, np.float64)
+    size = np.abs(wide)
+    distance = -np.log((1.0 - wide) * (1.0 + wide))
+    out = _polynomial(distance - 2.5, TABLE["ERFINV", "float64"])
+    if (distance >= 5.0).any():
+        root = np.sqrt(distance)
+        far = _polynomial(root - 3.125, TABLE["ERFINV_FAR", "float64"])
+        end = _polynomial(root - 5.125, TABLE["ERFINV_END", "float64"])
+        out = np.where(distance < 5.0, out, np.where(root < 4.015625, far, end))
+    found: Array = np.where(size < 1.0, wide * out, np.where(size == 1.0, wide * np.inf, np.nan)).astype(x.dtype)
+    return found
+
+
+def _bessel(x: Array, order: int) -> Array:
+    size = np.abs(np.asarray(x, np.float64))
+    square = size * size * 0.25
+    out = (square * _polynomial(square, TABLE[f"BESSEL_{order}", "float64"]) + 1.0) * (0.5 * size) ** order
+    if (size > 8.0).any():
+        far = np.clip(size, 8.0, 1500.0)
+        half = np.exp(far * 0.5)
+        scaled = _polynomial(16.0 / far - 1.0, TABLE[f"BESSEL_{order}_FAR", "float64"]) / np.sqrt(far)
+        out = np.where(size > 8.0, half * scaled * half, out)
+    return out
+
+
+def i0(x: Array) -> Array:
+    """The Bessel function of order 0 in float64."""
+    return _bessel(x, 0).astype(x.dtype)
+
+
+def i1(x: Array) -> Array:
+    """The Bessel function of order 1 in float64."""
+    return np.copysign(_bessel(x, 1), x).astype(x.dtype)

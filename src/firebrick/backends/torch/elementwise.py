@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from firebrick.backends.torch import special
 from firebrick.backends.torch.memory import TORCH
 from firebrick.backends.torch.precision import HALVES, Kernel, in_float32
 from firebrick.core.dtypes import DType, bfloat16, float8_e4m3fn, float8_e5m2, float16
@@ -406,7 +407,7 @@ PLAIN: dict[str, Kernel] = {
     "bitwise_right_shift": _shift(torch.bitwise_right_shift, lambda x: torch.where(x < 0, -1, 0).to(x.dtype)),
     "real": lambda x: x.real.clone(), "imag": lambda x: x.imag.clone(), "conj": torch.conj_physical, "complex": _complex,
     "round": _whole(torch.round), "isnan": torch.isnan, "isinf": torch.isinf,
-    "isfinite": torch.isfinite, "where": where, "clip": clip,
+    "isfinite": torch.isfinite, "where": where, "clip": clip, **special.PLAIN,
 }  # fmt: skip
 
 # replaces these if the operand is complex

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from firebrick.backends.torch import attention, contraction, elementwise, linalg, pooling, random, reduction, structure
+from firebrick.backends.torch import attention, contraction, elementwise, linalg, pooling, random, reduction, special, structure
 from firebrick.backends.torch.memory import FIREBRICK, TORCH, aval
 from firebrick.backends.torch.precision import Kernel
 from firebrick.core.dtypes import DType, float8_e4m3fn, float8_e5m2, uint16, uint32, uint64
@@ -20,7 +20,7 @@ from firebrick.core.op import Op
 
 KERNELS: dict[str, Kernel] = {
     **elementwise.KERNELS, **reduction.KERNELS, **structure.KERNELS, **contraction.KERNELS, **attention.KERNELS,
-    **pooling.KERNELS, **random.KERNELS, **linalg.KERNELS,
+    **pooling.KERNELS, **random.KERNELS, **linalg.KERNELS, **special.KERNELS,
 }  # fmt: skip
 
 UNSIGNED = frozenset({uint16, uint32, uint64})

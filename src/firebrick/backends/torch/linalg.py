@@ -92,6 +92,28 @@ def eigh(x: Any) -> tuple[Any, Any]:
     return w, v * _turns(v)
 
 
+def eig(x: Any) -> tuple[Any, Any]:
+    """Sorted eigenvalues and turned eigenvectors."""
+    _check_finite("eig", x)
+    if not x.numel():
+        empty = x.to(torch.promote_types(x.dtype, torch.complex64))
+        return empty.sum(-1), empty
+    w, v = torch.linalg.eig(x)
+    order = torch.argsort(w.imag, stable=True)
+    order = order.gather(-1, torch.argsort(w.real.gather(-1, order), stable=True))
+    w, v = w.gather(-1, order), v.gather(-1, order[..., None, :].expand(v.shape))
+    return w, v * _turns(v)
+
+
+def lu(x: Any) -> tuple[Any, Any]:
+    """LAPACK's row exchanges as an order of the rows."""
+    if not x.numel():
+        return x.clone(), torch.arange(x.shape[-2], device=x.device).expand(x.shape[:-1]).contiguous()
+    packed, pivots = torch.linalg.lu_factor_ex(x)[:2]
+    order = torch.lu_unpack(packed, pivots, unpack_data=False)[0].real.argmax(-2)
+    return packed, order
+
+
 def svd(x: Any) -> tuple[Any, Any, Any]:
     """The reduced decomposition, with turned vectors."""
     _check_finite("svd", x)
@@ -145,5 +167,5 @@ def irfft(x: Any, *, n: int, axis: int, norm: str) -> Any:
 
 KERNELS: dict[str, Kernel] = {
     "cholesky": cholesky, "solve": solve, "solve_triangular": solve_triangular, "slogdet": slogdet, "qr": qr, "eigh": eigh,
-    "svd": svd, "pinv": pinv, "expm": expm, "fft": fft, "rfft": rfft, "irfft": irfft,
+    "eig": eig, "lu": lu, "svd": svd, "pinv": pinv, "expm": expm, "fft": fft, "rfft": rfft, "irfft": irfft,
 }  # fmt: skip

@@ -258,8 +258,8 @@ _MATH = {
     "fabs": "abs", "exp": "exp", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sin": "sin", "cos": "cos", "tan": "tan",
     "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
-    "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "hypot": "hypot", "erf": "erf", "copysign": "copysign",
-    "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite", "pow": "pow",
+    "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "hypot": "hypot", "erf": "erf", "lgamma": "lgamma",
+    "copysign": "copysign", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite", "pow": "pow",
 }  # fmt: skip
 
 
