@@ -38,7 +38,7 @@ from firebrick.graph.repeated import Repeats
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.answers import Updates, no_parameters
-from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups
+from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups, plain_settings
 from firebrick.optim.rates import constant as constant_rate
 from firebrick.optim.restoring import (
     MALFORMED,
@@ -311,7 +311,8 @@ class Optimizer(ABC):
         one = self._constant(1, before)
         shared: dict[tuple[int, Device, DType, str | None], Scalars] = {}
         ours = type(self).__module__.startswith("firebrick.")  # a user's may compute other things of equal parameters
-        repeats, begun = Repeats() if ours else None, _Begun()
+        plain = tuple([plain_settings(group.settings) for group in self.groups])
+        repeats, begun = Repeats(None if None in plain else (type(self), plain)) if ours else None, _Begun()
         for (name, p), g in zip(self._parameters, found, strict=True):
             missed = self._missed.get(name)
             if g is None:
