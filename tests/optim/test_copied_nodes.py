@@ -71,8 +71,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Repeats]:
     made: list[Repeats] = []
     begin = Repeats.__init__
 
-    def noted(self: Repeats, *eager: Any) -> None:
-        begin(self, *eager)
+    def noted(self: Repeats) -> None:
+        begin(self)
         made.append(self)
 
     monkeypatch.setattr(Repeats, "__init__", noted)

@@ -27,11 +27,11 @@ class _Replays:
     """Slots that ``graph.replays`` fills.
 
     Attributes:
-        find: ``(key, device)`` gives the program for a key, or None.
+        find: ``(key, device)`` gives the program for a key; False if none may run, True if ``count`` may make one.
         count: ``(key, compute, operands)`` counts a call without a program, and gives the program if it makes one.
     """
 
-    find: Callable[..., Any] = staticmethod(lambda key, device: None)
+    find: Callable[..., Any] = staticmethod(lambda key, device: False)
     count: Callable[..., Any] = staticmethod(lambda key, compute, operands: None)
 
 
@@ -52,7 +52,9 @@ def repeated(node: Node, gs: list[Tensor | None], memo: Memo, needs: tuple[bool,
     call: Any = node.plan or (op, node.device, node.in_avals, key_of(node.params) if node.params else ())
     key = call, op.vjp, needs, len(gs) == 1 or tuple([g is not None for g in gs]), axes, autocast_dtype()
     found = replays.find(key, node.device)
-    if found is None:
+    if found is False:
+        return cotangents_of(node, gs, *_handles(node, *residuals), needs)
+    if found is True:
 
         def compute(*operands: Tensor) -> list[Any]:
             return _of_operands(node, operands, [g is not None for g in gs], needs)

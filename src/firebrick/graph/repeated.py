@@ -1,5 +1,4 @@
-"""``Repeats``: what is computed alike for many tensors is traced once for each kind of operands, then copied in a trace, and in
-eager code run as a program (``replays``).
+"""``Repeats``: inside a trace, what is computed alike for many tensors is traced once for each kind of operands, then copied.
 
 An optimizer computes the same operations for each of thousands of parameters, which have few shapes. Their nodes differ only
 in the numbers of their values. So the nodes of the first parameter of a kind are kept, and appended again with other numbers,
@@ -18,7 +17,6 @@ from firebrick.core.aval import Aval
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
-from firebrick.graph.replays import UPDATES
 from firebrick.graph.trace import Trace, is_shared_constant
 from firebrick.graph.traced import Traced
 from firebrick.ir import Node
@@ -51,17 +49,12 @@ class _Template:
 class Repeats:
     """Computations of one call, each traced once for operands of the same kind.
 
-    Args:
-        eager: What eager computations depend on, besides keys and operands, in all calls of the process; None if that cannot
-            be known, so that they run operation by operation.
-
     Attributes:
         traced: How many computations were traced, not copied.
     """
 
-    def __init__(self, eager: Hashable = None) -> None:
+    def __init__(self) -> None:
         self._known: dict[Any, _Template] = {}
-        self._eager = eager
         self.traced = 0
 
     def __call__(self, key: Hashable, compute: Compute, operands: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -74,10 +67,8 @@ class Repeats:
             operands: Tensors.
         """
         trace: Trace | None = hooks.trace()
-        if trace is None:
-            return self._run(key, compute, operands)
-        numbers = _numbers(trace, operands)
-        if numbers is None or grad_enabled():
+        numbers = None if trace is None else _numbers(trace, operands)
+        if trace is None or numbers is None or grad_enabled():
             return compute(*operands)
         # operands that are one value: nodes do not tell which of the two they mean
         ties = () if len(set(numbers)) == len(numbers) else tuple([numbers.index(i) for i in numbers])
@@ -93,21 +84,6 @@ class Repeats:
             if found is not None:
                 self._known[kind] = found
         return made
-
-    def _run(self, key: Hashable, compute: Compute, operands: Sequence[Tensor]) -> Sequence[Tensor]:
-        """``compute(*operands)`` in eager code."""
-        device = operands[0].device
-        if self._eager is None or grad_enabled() or any(t.device is not device or t.node is not None for t in operands):
-            return compute(*operands)
-        whole = self._eager, key, device, tuple([(t.shape, t.dtype) for t in operands])
-        found = UPDATES.find(whole, device) or UPDATES.count(whole, compute, operands)
-        if found is None:
-            return compute(*operands)
-        try:
-            made = found([t.storage.data for t in operands])
-        except Exception:  # noqa: BLE001 - operation by operation, the computation reports the cause
-            return compute(*operands)
-        return [operands[r].detach() if isinstance(r, int) else r for r in made if r is not None]
 
 
 def _numbers(trace: Trace, operands: Sequence[Tensor]) -> list[int] | None:

@@ -78,20 +78,22 @@ class Programs:
         self._entries: dict[Any, Replay | int | None] = {}
         self._settings = config.compiled_with
 
-    def find(self, key: Any, device: Device) -> Replay | None:
-        """The program for a key, if there is one that may run now.
+    def find(self, key: Any, device: Device) -> Replay | bool:
+        """The program for a key; False if none may run now, True if ``count`` may make one.
 
         Args:
             key: What the results depend on, besides the operands' elements. It must hold their shapes, dtypes and device.
             device: Device of the operands.
         """
-        if hooks.tracing or timeline.active or not device.backend.replays or self._settings is not config.compiled_with:
-            return None
-        found = self._entries.get(key)
-        return found if type(found) is Replay else None
+        if hooks.tracing or timeline.active or not device.backend.replays:
+            return False
+        if self._settings is not config.compiled_with:
+            self._entries, self._settings = {}, config.compiled_with
+        found = self._entries.get(key, 0)
+        return True if isinstance(found, int) else found or False
 
     def count(self, key: Any, compute: Compute, operands: Sequence[Tensor]) -> Replay | None:
-        """Count a call for which ``find`` found no program; returns the program if it is made now.
+        """Count a call for which ``find`` returned True; returns the program if it is made now.
 
         Args:
             key: As in ``find``.
@@ -99,10 +101,6 @@ class Programs:
             operands: Untracked tensors on one device.
         """
         device = operands[0].device
-        if hooks.tracing or timeline.active or not device.backend.replays:
-            return None
-        if self._settings is not config.compiled_with:
-            self._entries, self._settings = {}, config.compiled_with
         times = self._entries.get(key, 0)
         if not isinstance(times, int):
             return times
@@ -120,6 +118,30 @@ class Programs:
 
 RULES, UPDATES = Programs(), Programs()
 """The programs of gradient rules, and of updates of optimizers."""
+
+
+def updated(key: Any, compute: Callable[..., Sequence[Tensor]], operands: Sequence[Tensor]) -> Sequence[Tensor]:
+    """``compute(*operands)``, by a program where there is one.
+
+    Args:
+        key: What the results depend on, besides operands and their shapes, dtypes and device; None if that cannot be known.
+        compute: The function. It changes no tensor and reads no values.
+        operands: Untracked tensors.
+    """
+    device = operands[0].device
+    if key is None or any(t.device is not device or t.node is not None for t in operands):
+        return compute(*operands)
+    whole = key, device, tuple([(t.shape, t.dtype) for t in operands])
+    found: Replay | bool | None = UPDATES.find(whole, device)
+    if found is True:
+        found = UPDATES.count(whole, compute, operands)
+    if not isinstance(found, Replay):
+        return compute(*operands)
+    try:
+        made = found([t.storage.data for t in operands])
+    except Exception:  # noqa: BLE001 - operation by operation, the update reports the cause
+        return compute(*operands)
+    return [operands[r].detach() if isinstance(r, int) else r for r in made if r is not None]
 
 
 def _made(compute: Compute, operands: Sequence[Tensor], device: Device) -> Replay | None:

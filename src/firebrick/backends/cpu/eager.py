@@ -3,8 +3,7 @@
 Whether an operation has a compiled kernel depends on op, shapes and parameters alone, by a table of the times of NumPy's
 kernels, never on the clock or the number of calls. So an operation gives the same bits in every process, also after a restart.
 Each new shape is compiled once, in 10 to 60 ms, or loaded from the cache of objects in 5 ms; so only operations that take NumPy
-``EXPENSIVE_US`` or more have a compiled kernel. Those on images have one from ``IMAGES_US`` on, since a program's images have
-few sizes, while the number of rows may change with each batch.
+``EXPENSIVE_US`` or more have a compiled kernel.
 
 Not in the table: single ufuncs, which NumPy vectorises and which bypass ``execute``; matrix products, which BLAS computes as
 fast; copies, which are memory-bound; gathers and scatters.
@@ -31,10 +30,8 @@ from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
 
-EXPENSIVE_US = 200.0
+EXPENSIVE_US = 60.0
 """Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
-IMAGES_US = 60.0
-"""The same for convolutions and pooling."""
 LARGE = 1 << 25
 """Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``). glibc asks the system for
 new memory for arrays of this size on; smaller ones it keeps, which is faster than to prepare a destination."""
@@ -85,8 +82,8 @@ def _each(ns: float) -> Estimate:
 
 # microseconds for one multiply-add of a contraction; for attention, for one multiply-add in each of its products
 _CONV, _ATTENTION, _ATTENTION_GRADIENT = 6e-5, 1.6e-4, 3.2e-4
-# microseconds of a convolution and of pooling whatever its size, and for each element that is pooled
-_CONV_CALL, _POOL_CALL = 50.0, 40.0
+# microseconds of a call whatever its size
+_CONV_CALL, _POOL_CALL, _ATTENTION_CALL = 50.0, 40.0, 50.0
 
 
 def _conv(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
@@ -116,20 +113,17 @@ ESTIMATES: dict[str, Estimate] = {
     "standardize": _each(1.0), "standardize_gradient": _each(1.4), "sum": _each(0.5), "mean": _each(0.5),
     "max_pool": _pooling(4.2), "max_pool_gradient": _pooling(15.0), "avg_pool_input": _pooling(3.9),
     "conv": _conv, "conv_input": _conv_input, "conv_weight": _conv_weight,
-    "attention": lambda xs, params: _ATTENTION * xs[0].size * xs[1].shape[-2],
-    "attention_gradient": lambda xs, params: _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
+    "attention": lambda xs, params: _ATTENTION_CALL + _ATTENTION * xs[0].size * xs[1].shape[-2],
+    "attention_gradient": lambda xs, params: _ATTENTION_CALL + _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
     "cumulative_logsumexp": _each(10.0), "linear_recurrence": _each(2.5),
     "random_uniform": lambda xs, params: prod(params["shape"]) * 0.006,
 }  # fmt: skip
 """Name of an op → estimated microseconds of NumPy's kernel, for float32 on one core of 2024."""
-_OF_IMAGES = frozenset(
-    {"max_pool", "max_pool_gradient", "avg_pool_input", "conv", "conv_input", "conv_weight"}
-)  # those with ``IMAGES_US``
 
 
 def is_expensive(name: str, inputs: tuple[Any, ...], params: dict[str, Any]) -> bool:
     """Whether an operation of the table has a compiled kernel for operands of these shapes."""
-    return ESTIMATES[name](inputs, params) >= (IMAGES_US if name in _OF_IMAGES else EXPENSIVE_US)
+    return ESTIMATES[name](inputs, params) >= EXPENSIVE_US
 
 
 _ELEMENT_US = 4e-4  # microseconds of NumPy for an element of an operation that is not in the table
