@@ -72,7 +72,7 @@ def gradient_of_a_norm(layout: str) -> bytes:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((6, 40, 24)).astype(np.float32)
     g = rng.standard_normal((6, 24, 40)).astype(np.float32)
-    _, pull = fb.vjp(lambda x, w, b: fb.layer_norm(x, w, b), *(fb.asarray(a) for a in (x, x[0, 0], x[0, 1])))
+    _, pull = fb.vjp(lambda x, w, b: fb.layer_norm(x, weight=w, bias=b), *(fb.asarray(a) for a in (x, x[0, 0], x[0, 1])))
     turned = fb.permute_dims(fb.asarray(g), (0, 2, 1))
     cotangent = turned if layout == "strided" else fb.asarray(turned.numpy().copy())
     return b"".join(t.numpy().tobytes() for t in pull(cotangent))
@@ -98,7 +98,7 @@ def test_work_of_large_operands_has_the_same_bits_from_the_first_call_on() -> No
     w = fb.ones(512)
     found = []
     for _ in range(4):
-        grads = fb.grad(lambda xs: fb.sum(fb.layer_norm(xs[0], xs[1], xs[1]) ** 2.0))([x, w])
+        grads = fb.grad(lambda xs: fb.sum(fb.layer_norm(xs[0], weight=xs[1], bias=xs[1]) ** 2.0))([x, w])
         found.append(b"".join(g.numpy().tobytes() for g in grads))
     assert len(set(found)) == 1
     assert len(replays.RULES) > 0
