@@ -20,6 +20,8 @@ AFTER = ("compile", "memory", "taken core")
 """What is measured in processes of its own, by name."""
 PEERS = {"torch": "torch", "torch.compile": "torch", "jax.jit": "jax"}
 """Contenders, and the package that each needs."""
+EAGER = ("firebrick", "torch")
+"""Contenders of work that is not compiled."""
 BUSY = 0.5
 """Load above which a run says that the machine is not free."""
 ENGINES = "engines"
@@ -120,7 +122,7 @@ def _run(args: argparse.Namespace, work: list[Any], chosen: list[str]) -> None:
                 w.arrays = NETWORKS[w.model].arrays()
             if w.share is not None:
                 rates = measured(probes, [args.threads])  # what the target is a share of, at the same time
-            found = compare(w, [contenders[n] for n in names], args.rounds, rates)
+            found = compare(w, [contenders[n] for n in names if not w.eager or n in EAGER], args.rounds, rates)
             show(lines(found))
             record["work"].append(found.record() | {"load": measure.load()})
             save()

@@ -13,6 +13,7 @@ from benchmarks.measure import described
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 GROUPS = {
     "train": ("Training steps", "`train/…/batch`"),
+    "eager": ("Training steps without `jit`", "`eager/…/batch`"),
     "infer": ("Inference", "`infer/…/batch`"),
     "rows": ("Functions of 4096 × 1024 elements", "`rows/…`"),
     "functions": ("Other functions", "`functions/…`"),

@@ -25,7 +25,7 @@ class Network:
         build: Makes the module, given the probability of dropout.
         shape: Of one input.
         target: Of one target: () for a class, else the shape of the values.
-        batches: Sizes of the batch that it is trained with; inference has them and 1.
+        batches: Sizes of the batch that it is trained with under ``jit``; inference has them and 1.
         ratio: A training step's target against the best peer, for each size of the batch.
         lr: Learning rate.
         momentum: Of SGD; None for Adam.
@@ -66,11 +66,15 @@ def _cnn(_: float) -> nn.Module:
 
 
 class Transformer(nn.Module):
-    """Tokens of 16 features, embedded in 128, through three pre-norm blocks of 8 heads; classes from the tokens' mean."""
+    """Tokens of 16 features, embedded in 128, through pre-norm blocks of 8 heads; classes from the tokens' mean.
 
-    def __init__(self) -> None:
+    Args:
+        blocks: Number of blocks.
+    """
+
+    def __init__(self, blocks: int = 3) -> None:
         self.embed = nn.Linear(16, 128)
-        self.encoder = nn.TransformerEncoder(128, 8, 3, 256)
+        self.encoder = nn.TransformerEncoder(128, 8, blocks, 256)
         self.head = nn.Linear(128, 10)
 
     def forward(self, x: fb.Tensor) -> fb.Tensor:
@@ -96,6 +100,7 @@ NETWORKS = {
     "cnn": Network(_cnn, (1, 28, 28), (64,), (0.50,), images=True),
     "resnet18": Network(lambda _: fb.models.resnet18(), (3, 32, 32), (32,), (0.80,), lr=0.01, momentum=0.9, images=True),
     "transformer": Network(lambda _: Transformer(), (64, 16), (16,), (0.70,)),
+    "two blocks": Network(lambda _: Transformer(2), (64, 16), (), ()),
     "lstm": Network(lambda _: LastOfLSTM(), (64, 32), (32,), (0.70,)),
     "patchtst": Network(
         lambda p: fb.models.patchtst(dropout=p), (336, 7), (128,), (0.70,), target=(96, 7), lr=1e-4, dropout=0.3

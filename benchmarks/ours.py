@@ -24,7 +24,7 @@ def _built(work: Work) -> tuple[Any, fb.Tensor, fb.Tensor]:
 
 
 def training(work: Work) -> tuple[Any, fb.Tensor, fb.Tensor]:
-    """A training step under ``jit``, and what it is called with."""
+    """A training step, under ``jit`` unless the work is eager, and what it is called with."""
     net = NETWORKS[work.model]
     model, x, y = _built(work)
     error = fb.mse_loss if net.target else fb.cross_entropy
@@ -34,13 +34,12 @@ def training(work: Work) -> tuple[Any, fb.Tensor, fb.Tensor]:
         opt = fb.optim.SGD(model, lr=net.lr, momentum=net.momentum)
     gradient = fb.value_and_grad(lambda m, x, y: error(m(x), y))
 
-    @fb.jit
     def step(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
         loss, grads = gradient(model, x, y)
         opt.update(model, grads)
         return loss
 
-    return step, x, y
+    return step if work.eager else fb.jit(step), x, y
 
 
 def inference(work: Work) -> tuple[Any, fb.Tensor]:
@@ -152,7 +151,7 @@ def _one(out: Any) -> list[np.ndarray[Any, Any]]:
 def _make(work: Work) -> Ready:
     if work.kind == "training":
         step, x, y = training(work)
-        return _ready(step, (x, y), _one, lambda: _facts(step, (x, y), forward_flops(work)))
+        return _ready(step, (x, y), _one, lambda: _facts(fb.jit(step) if work.eager else step, (x, y), forward_flops(work)))
     if work.kind == "inference":
         predict, image = inference(work)
         return _ready(predict, (image,), _one, lambda: _facts(predict, (image,)))

@@ -72,9 +72,9 @@ class Encoder(nn.Module):
 class Transformer(nn.Module):
     """As ``benchmarks.models.Transformer``."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int = 3) -> None:
         super().__init__()
-        self.embed, self.encoder, self.head = nn.Linear(16, 128), Encoder(128, 8, 3, 256), nn.Linear(128, 10)
+        self.embed, self.encoder, self.head = nn.Linear(16, 128), Encoder(128, 8, blocks, 256), nn.Linear(128, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.encoder(self.embed(x)).mean(1))
@@ -191,6 +191,7 @@ BUILDERS: dict[str, Callable[[float], nn.Module]] = {
     ),
     "resnet18": lambda _: ResNet(),
     "transformer": lambda _: Transformer(),
+    "two blocks": lambda _: Transformer(2),
     "lstm": lambda _: LastOfLSTM(),
     "patchtst": PatchTST,
 }  # fmt: skip

@@ -54,6 +54,7 @@ class Work:
         shape: Of functions of rows' operand; (m, k, n), or (batch, m, k, n), of products.
         count: Factors on each side; each on the left is multiplied by each on the right.
         dropout: Probability of dropout, in training.
+        eager: Whether a training step is not compiled; of the peers, PyTorch alone is measured then.
         arrays: Initial parameters by name.
     """
 
@@ -68,6 +69,7 @@ class Work:
     shape: tuple[int, ...] = ()
     count: tuple[int, int] = (1, 1)
     dropout: float = 0.0
+    eager: bool = False
     arrays: Arrays = field(default_factory=dict, repr=False)
 
     @property

@@ -40,9 +40,18 @@ def trainings(threads: int) -> Iterator[Work]:
             yield Work(f"train/{name}/{batch}", "training", name, batch, threads, ratio, dropout=net.dropout)
 
 
+def eager_trainings(threads: int) -> Iterator[Work]:
+    """Training steps without ``jit``."""
+    for name in ("cnn", "two blocks"):
+        for batch in (1, 32):
+            yield Work(f"eager/{name}/{batch}", "training", name, batch, threads, 1.5, eager=True)
+
+
 def inferences(threads: int) -> Iterator[Work]:
     """Inference of each network, with one input and with the batch that it is trained with."""
     for name, net in NETWORKS.items():
+        if not net.batches:
+            continue
         for batch in (1, *net.batches):
             yield Work(f"infer/{name}/{batch}", "inference", name, batch, threads, 0.75)
 
@@ -83,4 +92,4 @@ def chains(threads: int) -> Iterator[Work]:
 
 def everything(threads: int) -> list[Work]:
     """All of it, as listed in the documents."""
-    return [w for part in (trainings, inferences, rows, functions, products, chains) for w in part(threads)]
+    return [w for part in (trainings, eager_trainings, inferences, rows, functions, products, chains) for w in part(threads)]

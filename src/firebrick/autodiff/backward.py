@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.distributed import Reduce, reduced, reducing, reduction
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, strategy
+from firebrick.autodiff.rules import cotangents_of, repeated
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
-from firebrick.core.autocast import NARROW
-from firebrick.core.aval import Aval
 from firebrick.core.batched import tracked_beneath
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
-from firebrick.core.dtypes import float32
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Vjp
 from firebrick.core.operands import check_operand, describe, not_a_tensor
-from firebrick.core.precision import narrowed, widened
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add
 from firebrick.ops.movement import broadcast_to
-from firebrick.ops.reduction import sum_to
 
 
 def filled(value: float, like: Tensor) -> Tensor:
@@ -290,18 +285,15 @@ def _step(
             g = own_handle(gs[0])
             found[node] = g if reduce is None else reduced(reduce, node.handle(), g)
         return
-    whole = [
-        g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)
-        for slot, (g, a) in enumerate(zip(gs, node.out_avals, strict=True))
-    ]
-    needs = tuple(p is not None and p[0].id in numbers for p in node.parents)
-    track = create_graph
-    inputs = tuple(
-        handle(v, memo, p[0] if track and p else None, p[1] if p else 0)
-        for v, p in zip(node.inputs, node.parents, strict=False)
-    )
-    outputs = tuple(handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
-    results = _cotangents(node, whole, inputs, outputs, needs, tuple(g is not None for g in gs))
+    needs = tuple([p is not None and p[0].id in numbers for p in node.parents])
+    if create_graph:
+        inputs = tuple(
+            handle(v, memo, p[0] if p else None, p[1] if p else 0) for v, p in zip(node.inputs, node.parents, strict=False)
+        )
+        outputs = tuple(handle(v, memo, node if v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
+        results: Sequence[Any] = cotangents_of(node, gs, inputs, outputs, needs)
+    else:
+        results = repeated(node, gs, memo, needs)
     for i, (g, p) in enumerate(zip(results, node.parents, strict=True)):
         if g is None or p is None or not needs[i]:
             continue
@@ -317,47 +309,11 @@ def _step(
         _add(cotangents, p, g)
 
 
-def _cotangents(
-    node: Node,
-    gs: list[Any],
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[Tensor, ...],
-    needs: tuple[bool, ...],
-    given: tuple[bool, ...],
-) -> list[Any]:
-    """The cotangents that an op's rule returns, summed to the operands' shapes. A rule of several steps computes half
-    precision in float32 and rounds it once."""
-    op, avals = node.op, node.in_avals
-    assert op is not None
-    assert callable(op.vjp)
-    shape = node.out_avals[0].shape
-    summed = op.broadcasts and any(n and a.shape != shape for n, a in zip(needs, avals, strict=True))
-    several = op.widens or summed  # one step and a sum over what was broadcast are two
-    wide = several and any(a.dtype in NARROW for a in avals)
-    if wide:
-        gs = [g if g is None else widened(g) for g in gs]
-        inputs, outputs = tuple(map(widened, inputs)), tuple(map(widened, outputs))
-        avals = tuple(Aval(a.shape, float32) if a.dtype in NARROW else a for a in avals)
-    rule = Vjp(inputs, outputs, avals, needs, node.params, given, node.parents, wide)
-    found: list[Any] = []
-    for g, aval in zip(op.vjp(gs[0] if len(gs) == 1 else tuple(gs), rule), node.in_avals, strict=True):
-        if g is not None and op.broadcasts and g.shape != aval.shape:
-            g = sum_to(g, aval.shape)
-        found.append(narrowed(g, aval.dtype) if wide and aval.dtype in NARROW else g)
-    return found
-
-
 def _add(cotangents: dict[tuple[int, int], Tensor], to: tuple[Node, int] | None, g: Tensor) -> None:
     assert to is not None
     key = (to[0].id, to[1])
     held = cotangents.get(key)
     cotangents[key] = g if held is None else bind(add, (held, g), {})
-
-
-def _zeros(node: Node, slot: int) -> Tensor:
-    aval = node.out_avals[slot]
-    out: Tensor = broadcast_to(constant(0, aval.dtype, node.device), shape=aval.shape)
-    return out
 
 
 hooks.methods["require_grad"] = require_grad

@@ -92,8 +92,8 @@ class Saved:
 
     __slots__ = ("_storage", "aval", "device")
 
-    def __init__(self, t: Tensor) -> None:
-        self._storage, self.aval, self.device = t.storage, t.aval, t.device
+    def __init__(self, t: Tensor, aval: Aval | None = None) -> None:
+        self._storage, self.aval, self.device = t.storage, t.aval if aval is None else aval, t.device
 
     def storage(self, memo: Memo) -> Storage:
         return self._storage
@@ -303,9 +303,9 @@ def handle(v: Value, memo: Memo, node: Any = None, slot: int = 0) -> Tensor:
 def save(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
     """Keep all values that the node's rule reads."""
     if "inputs" in node.op.residuals:
-        node.inputs = tuple(map(Saved, inputs))
+        node.inputs = tuple(map(Saved, inputs, node.in_avals))
     if "outputs" in node.op.residuals:
-        node.outputs = tuple(map(Saved, outputs))
+        node.outputs = tuple(map(Saved, outputs, node.out_avals))
 
 
 def keep(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:

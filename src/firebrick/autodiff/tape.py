@@ -21,6 +21,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
+from firebrick.core.planned import OpPlan
 from firebrick.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -61,12 +62,13 @@ class Node:
         where: Label for messages.
         freed: Whether a backward pass has freed the residuals.
         leaf, handle: For a leaf: its leaf id, and the tensor it was made from if that still lives.
+        plan: The plan by which the operation ran, if it had one.
         closed: For a leaf: whether the call that tracked it is over, so that its gradient is not needed any more.
     """
 
     __slots__ = (
         "__weakref__", "closed", "device", "freed", "handle", "hooks", "id", "in_avals",
-        "inputs", "leaf", "op", "out_avals", "outputs", "params", "parents", "recipes",
+        "inputs", "leaf", "op", "out_avals", "outputs", "params", "parents", "plan", "recipes",
         "where",
     )  # fmt: skip
 
@@ -79,6 +81,7 @@ class Node:
         self.outputs: tuple[Value, ...] = ()
         self.recipes: tuple[Value, ...] = ()
         self.params: dict[str, Any] = {}
+        self.plan: OpPlan | None = None
         self.hooks: list[Callable[[Tensor], Tensor | None]] = []
         self.freed = False
         self.closed = False
@@ -131,18 +134,21 @@ def no_grad() -> ContextManager[None]:
     return grad_mode(False)
 
 
-def record(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], outputs: tuple[Tensor, ...]) -> None:
+def record(
+    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], outputs: tuple[Tensor, ...], plan: OpPlan | None = None
+) -> None:  # fmt: skip
     """Put one executed op on the tape and mark its inexact results as tracked."""
-    if not op.differentiable or not any(t.dtype.is_inexact for t in outputs):
+    if plan is None and not (op.differentiable and any(t.dtype.is_inexact for t in outputs)):
         return
     if anomaly.get():
         from firebrick.autodiff.anomaly import check_forward
 
         check_forward(op, inputs, outputs)
-    node = Node(op, tuple(t.aval for t in outputs), outputs[0].device, outputs[0].label)
-    node.parents = tuple(None if t.node is None else (t.node, t.slot) for t in inputs)
-    node.in_avals = tuple(t.aval for t in inputs)
-    node.params = params
+    out_avals = tuple([t.aval for t in outputs]) if plan is None else plan.avals
+    node = Node(op, out_avals, outputs[0].device, outputs[0].label)
+    node.parents = tuple([None if t.node is None else (t.node, t.slot) for t in inputs])
+    node.in_avals = tuple([t.aval for t in inputs]) if plan is None else plan.in_avals
+    node.params, node.plan = params, plan
     inside = region.get()
     if inside is not None:
         inside.keep(node, inputs, outputs)

@@ -37,10 +37,12 @@ class Backend:
     Attributes:
         engine: Its name, the first part of its device strings.
         platforms: Its platforms; one equal to ``engine`` is left out of device strings.
+        replays: Whether eager computations that are repeated, such as gradient rules, run as programs made by ``replay``.
     """
 
     engine: str = ""
     platforms: tuple[str, ...] = ()
+    replays: bool = False
 
     def __init__(self) -> None:
         self.seeds: dict[Device, int] = {}
@@ -216,6 +218,16 @@ class Backend:
         """
         return build(self, graph, device or self.first_device(), donate, ready)
 
+    def replay(self, graph: Graph, device: Device) -> Executable:
+        """A program that runs a small graph of eager code, as ``compile`` does: with the bits of its operations one by one, or,
+        where the graph's shapes alone decide so, with other kernels.
+
+        Args:
+            graph: The program.
+            device: Where it runs.
+        """
+        return self.compile(graph, device)
+
     def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
         """The forms that a graph takes on its way to machine code, as text; the graph alone where the engine compiles none.
 
@@ -272,6 +284,21 @@ class Backend:
         if self.supports(cast, (dtype,)):
             return self.execute(cast, (native,), {"dtype": dtype})
         return self.from_host(np.array(self.to_host(native)), device or self.first_device())
+
+    def kept_kernel(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
+    ) -> Callable[..., Any] | None:  # fmt: skip
+        """A function of native operands, of these shapes and dtypes, that is equivalent to ``execute`` with these parameters
+        and may be kept for later operations; None to go through ``execute`` every time.
+
+        Args:
+            op: The operation.
+            operands: Shape and dtype of each operand.
+            params: Its parameters.
+            results: Shape and dtype of each result.
+            device: Where it runs.
+        """
+        return None
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         """For an elementwise op: a function of native arrays of equal, non-empty shape that is equivalent to ``execute`` and

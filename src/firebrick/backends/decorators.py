@@ -44,8 +44,8 @@ class Decorator(Backend):
         self.engine, self.platforms, self.seeds = inner.engine, inner.platforms, inner.seeds
 
     _own = frozenset({
-        "_own", "around", "check", "checked", "compile", "count", "engine", "execute", "fast_kernel", "inner", "name",
-        "platforms", "report", "seeds",
+        "_own", "around", "check", "checked", "compile", "count", "engine", "execute", "fast_kernel", "inner", "kept_kernel",
+        "name", "platforms", "replays", "report", "seeds",
     })  # fmt: skip
 
     def __getattribute__(self, name: str) -> Any:

@@ -110,6 +110,7 @@ def _forget_kernels(engine: str) -> None:
     for op in OPS.values():
         for key in [k for k in op.fast if k[0].engine == engine]:
             del op.fast[key]
+        op.plans.clear()
 
 
 def default_device() -> Device:

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core import planned, timeline
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_, promote, scalar_fits, scalar_misfit
 from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
@@ -45,15 +47,26 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         DTypeError: An operand's dtype is not accepted, or the operands have no common one.
         ShapeError: The shapes do not fit.
     """
+    key = None
+    if out is None and not (hooks.tracing or hooks.levels or timeline.active):
+        try:
+            key = planned.key_of(inputs, params)
+            plan = op.plans.get(key)
+        except (AttributeError, TypeError, ValueError):
+            plan = None
+        if type(plan) is planned.OpPlan and plan.backend is inputs[0].device.backend and plan.settings is config.compiled_with:
+            found = planned.run(plan, op, inputs)
+            if found is not None:
+                return found
     for t in inputs:
         if not isinstance(t, Tensor):
-            inputs = _admit(op, inputs)
+            inputs, key = _admit(op, inputs), None
             break
     device = inputs[0].device
     for t in inputs:
         if t.device is not device:
             raise device_mismatch(op.shown, list(zip(op.operand_names(len(inputs)), inputs, strict=True)))
-    inputs = _promote(op, inputs)
+    given, inputs = inputs, _promote(op, inputs)
     try:
         inferred = op.infer(*inputs, **params)
     except ShapeError as e:
@@ -70,6 +83,8 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
     outputs = hooks.batch(op, inputs, params, avals) if hooks.levels else None  # ``execute``, without a call
     if outputs is None:
         outputs = hooks.execute(op, inputs, params, avals, out)
+        if key is not None and given is inputs:
+            _count(op, key, inputs, params, avals, single)
     if tracked:
         hooks.record(op, inputs, params, outputs)
     if out is not None:
@@ -85,6 +100,22 @@ def execute(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: t
         made = hooks.execute(op, inputs, params, avals, None)
     assert made is not None
     return made
+
+
+def _count(
+    op: Op, key: tuple[Any, ...], inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], single: bool
+) -> None:  # fmt: skip
+    """Count an operation that the general path has run; make its plan if that was often enough."""
+    if not inputs[0].device.backend.replays:  # an engine without kernels to keep, or one that is decorated
+        return
+    times = op.plans.get(key, 0)
+    if type(times) is planned.OpPlan and times.settings is not config.compiled_with:
+        times = planned.BEFORE
+    if type(times) is not int:
+        return
+    if len(op.plans) >= planned.KEPT:
+        op.plans.clear()
+    op.plans[key] = times + 1 if times < planned.BEFORE else planned.made(op, inputs, params, avals, single)
 
 
 def bind_as(where: str, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:

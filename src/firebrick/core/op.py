@@ -241,6 +241,9 @@ class Op:
             ``register`` derives it for elementwise ops, and for those of one operand whose parameters of axes are known.
         program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
+        differentiable: Whether there is a gradient rule.
+        repeats: Whether the rule computes the same operations for all operands of the same shapes and dtypes, so that it may
+            be traced and run as a program.
     """
 
     name: str
@@ -278,10 +281,15 @@ class Op:
     batch: Callable[[Batching], Any] | None = None
     program: Any = None
     differentiable: bool = field(init=False)
+    repeats: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)
+    plans: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "differentiable", not isinstance(self.vjp, Nondifferentiable))
+        # rules of one's own may read values, count or print
+        ours = str(getattr(self.vjp, "__module__", "")).startswith("firebrick.ops.")
+        object.__setattr__(self, "repeats", ours and self.control is None and self.program is None and not self.transfers)
         if self.complex_tolerance < 0:
             object.__setattr__(self, "complex_tolerance", self.tolerance)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from firebrick.core.autocast import narrow
 from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import check_range
@@ -71,11 +72,12 @@ class Linear(Module):
                 if x.ndim > 2 and prod(x.shape[1:]) == self.in_features
                 else f"reshape x, or build the layer for it: nn.Linear({x.shape[-1] if x.ndim else 1}, {self.out_features})",
             )
-        flat = x if x.ndim <= 2 else reshape(x, (prod(x.shape[:-1]), self.in_features))
+        # a graph has the product of matrices, which compilers fuse best; an engine alone makes one of a stack itself
+        flat = reshape(x, (prod(x.shape[:-1]), self.in_features)) if x.ndim > 2 and hooks.trace() is not None else x
         y = matmul(flat, matrix_transpose(self.weight))
         if self.bias is not None:
             y = y + narrow(self.bias)
-        return y if x.ndim <= 2 else reshape(y, (*x.shape[:-1], self.out_features))
+        return y if flat is x else reshape(y, (*x.shape[:-1], self.out_features))
 
     def describe(self) -> str:
         return f"{self.in_features}, {self.out_features}" + ("" if self.bias is not None else ", bias=False")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.errors import ConfigError
+from firebrick.ir.keys import key_of
 from firebrick.nn import Module, Parameter
 from firebrick.optim.restoring import check_scale
 from firebrick.optim.schedule import Schedule, check_fields, from_state, schedule, to_state
@@ -119,6 +120,19 @@ def check_flags(kind: str, settings: Any) -> None:
         value = getattr(settings, f.name)
         if f.type in (bool, "bool") and not isinstance(value, (bool, np.bool_)):
             raise ConfigError(f"{kind}: {f.name} is True or False", f"{f.name}={value!r:.80}", "pass a bool")
+
+
+def plain_settings(settings: Any) -> tuple[Any, ...] | None:
+    """Settings by value, for a key; None if one of them is no number, flag, text or tuple of these: a schedule, which is a
+    function."""
+    values = [getattr(settings, f.name) for f in fields(settings)]
+    return key_of(values) if all(map(_is_plain, values)) else None
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _selection(

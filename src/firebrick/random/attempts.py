@@ -19,7 +19,7 @@ from firebrick.functions.elementwise import astype, bitwise_xor, less, logical_a
 from firebrick.functions.utility import all as all_
 from firebrick.graph.control.verbs import while_loop
 from firebrick.ops.bits import random_uniform
-from firebrick.random.generator import _first
+from firebrick.random.draws import draw
 
 MOST = 1000
 """Attempts after which the last draw is kept; with an acceptance of one half or more, nobody sees that many."""
@@ -49,7 +49,7 @@ def until_accepted(
     def body(carry: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         count, ready, kept = carry
         own = bitwise_xor(key, place * astype(count + _MARK, uint32))
-        u = random_uniform(own, shape=full_shape, offset=_first(full_shape), dtype=dtype)
+        u = draw(random_uniform, lambda: own, full_shape, dtype=dtype)
         found, accepted = attempt(u)
         return count + 1, logical_or(ready, accepted), where(ready, kept, found)
 

@@ -2,11 +2,11 @@
 
 Whether an operation has a compiled kernel depends on op, shapes and parameters alone, by a table of the times of NumPy's
 kernels, never on the clock or the number of calls. So an operation gives the same bits in every process, also after a restart.
-Each new shape is compiled once, in 10 to 500 ms, or loaded from the cache of objects; so only operations that take NumPy
+Each new shape is compiled once, in 10 to 60 ms, or loaded from the cache of objects in 5 ms; so only operations that take NumPy
 ``EXPENSIVE_US`` or more have a compiled kernel.
 
 Not in the table: single ufuncs, which NumPy vectorises and which bypass ``execute``; matrix products, which BLAS computes as
-fast; reductions and copies, which are memory-bound; gathers and scatters.
+fast; copies, which are memory-bound; gathers and scatters.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
 
-EXPENSIVE_US = 2000.0
+EXPENSIVE_US = 60.0
 """Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
 LARGE = 1 << 25
 """Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``). glibc asks the system for
 new memory for arrays of this size on; smaller ones it keeps, which is faster than to prepare a destination."""
-KEPT = 256
+KEPT = 1024
 """Maximum number of compiled operations in memory; the least recently used one is dropped first."""
 
 Array = np.ndarray[Any, Any]
@@ -70,7 +70,8 @@ def into_reused_memory(ufunc: np.ufunc) -> Callable[..., Array]:
     return np.errstate(all="ignore")(one if ufunc.nin == 1 else two)
 
 
-Estimate = Callable[[tuple[Array, ...], dict[str, Any]], float]
+Estimate = Callable[[tuple[Any, ...], dict[str, Any]], float]
+"""Of operands, arrays or their ``Aval``, and parameters."""
 
 
 def _each(ns: float) -> Estimate:
@@ -81,21 +82,29 @@ def _each(ns: float) -> Estimate:
 
 # microseconds for one multiply-add of a contraction; for attention, for one multiply-add in each of its products
 _CONV, _ATTENTION, _ATTENTION_GRADIENT = 6e-5, 1.6e-4, 3.2e-4
+# microseconds of a call whatever its size
+_CONV_CALL, _POOL_CALL, _ATTENTION_CALL = 50.0, 40.0, 50.0
 
 
 def _conv(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
     x, weight = inputs
-    return float(_CONV * x.size / max(1, x.shape[1]) * weight.size / prod(params["stride"]))
+    return float(_CONV_CALL + _CONV * x.size / max(1, x.shape[1]) * weight.size / prod(params["stride"]))
 
 
 def _conv_input(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
     g, weight = inputs
-    return float(_CONV * g.size * weight.size / max(1, weight.shape[0]))
+    return float(_CONV_CALL + _CONV * g.size * weight.size / max(1, weight.shape[0]))
 
 
 def _conv_weight(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
     x, g = inputs
-    return float(_CONV * g.size * (x.shape[1] // params["groups"]) * prod(params["kernel"]))
+    return float(_CONV_CALL + _CONV * g.size * (x.shape[1] // params["groups"]) * prod(params["kernel"]))
+
+
+def _pooling(ns: float) -> Estimate:
+    """An estimate for pooling that takes this number of nanoseconds for each element of the first operand."""
+    each = _each(ns)
+    return lambda inputs, params: _POOL_CALL + each(inputs, params)
 
 
 ESTIMATES: dict[str, Estimate] = {
@@ -103,15 +112,38 @@ ESTIMATES: dict[str, Estimate] = {
     "lgamma": _each(300.0), "digamma": _each(300.0), "polygamma": _each(300.0), "erfinv": _each(100.0),
     "i0": _each(100.0), "i1": _each(100.0),
     "softmax": _each(1.6), "log_softmax": _each(1.4), "layer_norm": _each(1.5), "rms_norm": _each(0.9),
-    "standardize": _each(1.0), "standardize_gradient": _each(1.4),
-    "max_pool": _each(4.2), "max_pool_gradient": _each(15.0), "avg_pool_input": _each(3.9),
+    "standardize": _each(1.0), "standardize_gradient": _each(1.4), "sum": _each(0.5), "mean": _each(0.5),
+    "max_pool": _pooling(4.2), "max_pool_gradient": _pooling(15.0), "avg_pool_input": _pooling(3.9),
     "conv": _conv, "conv_input": _conv_input, "conv_weight": _conv_weight,
-    "attention": lambda xs, params: _ATTENTION * xs[0].size * xs[1].shape[-2],
-    "attention_gradient": lambda xs, params: _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
+    "attention": lambda xs, params: _ATTENTION_CALL + _ATTENTION * xs[0].size * xs[1].shape[-2],
+    "attention_gradient": lambda xs, params: _ATTENTION_CALL + _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
     "cumulative_logsumexp": _each(10.0), "linear_recurrence": _each(2.5),
     "random_uniform": lambda xs, params: prod(params["shape"]) * 0.006,
 }  # fmt: skip
 """Name of an op → estimated microseconds of NumPy's kernel, for float32 on one core of 2024."""
+
+
+def is_expensive(name: str, inputs: tuple[Any, ...], params: dict[str, Any]) -> bool:
+    """Whether an operation of the table has a compiled kernel for operands of these shapes."""
+    return ESTIMATES[name](inputs, params) >= EXPENSIVE_US
+
+
+_ELEMENT_US = 4e-4  # microseconds of NumPy for an element of an operation that is not in the table
+
+
+def is_expensive_graph(graph: Graph) -> bool:
+    """Whether kernels are compiled for a small graph: one without products, of which NumPy takes ``EXPENSIVE_US`` or more."""
+    avals, total = graph.avals, 0.0
+    for n in graph.nodes:
+        if n.op.fusion == "contract" or n.op.control is not None:
+            return False
+        if n.op is CONSTANT or n.op.view is not None:
+            continue
+        operands = tuple(avals[i] for i in n.inputs)
+        estimate = ESTIMATES.get(n.op.name)
+        size = max(a.size for a in (*operands, *n.avals))
+        total += estimate(operands, n.params) if estimate is not None else size * _ELEMENT_US
+    return total >= EXPENSIVE_US
 
 
 class EagerKernels:

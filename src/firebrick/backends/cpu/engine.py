@@ -112,6 +112,11 @@ class CpuBackend(HostBackend):
         with untuned():
             return self._compiled(graph, device, given, ready, None)
 
+    def replay(self, graph: Graph, device: Device) -> Executable:
+        if self.compiles and eager.is_expensive_graph(graph):
+            return self.compile(graph, device)
+        return super().replay(graph, device)
+
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> np.ndarray[Any, Any]:
         return self.copy(array, device)
 
@@ -142,7 +147,7 @@ class CpuBackend(HostBackend):
         return kernel_forms(function, which, target)
 
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if eager.ESTIMATES[op.name](inputs, params) < eager.EXPENSIVE_US or not self.compiles:
+        if not eager.is_expensive(op.name, inputs, params) or not self.compiles:
             return None
         return self._eager.run(op, inputs, params)
 
@@ -168,7 +173,16 @@ class CpuBackend(HostBackend):
             if self.compiles:
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+        if op.name in self.expensive and self.compiles and eager.is_expensive(op.name, operands, params):
+            return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
         return super().kernel(op, operands, params, results, device, known)
+
+    def kept_kernel(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
+    ) -> Callable[..., Any] | None:  # fmt: skip
+        if any(a.nbytes >= eager.LARGE for a in operands):  # for which ``execute`` has reused memory
+            return None
+        return super().kept_kernel(op, operands, params, results, device)
 
     def properties(self, device: Device) -> dict[str, Any]:
         facts = super().properties(device)

@@ -42,6 +42,8 @@ def alone(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
         return call(*args, **params)
     with _lock:  # the number of threads belongs to the library, not to the caller
         threads = library.num_threads
+        if threads == 1:
+            return call(*args, **params)
         library.set_num_threads(1)
         try:
             return call(*args, **params)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform as host_platform
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
 from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
-from firebrick.compiler import Kernel, call
+from firebrick.compiler import Executable, Kernel, call, choose, kernel_function, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -23,7 +24,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import _BY_NP, DType, bfloat16, dtype, float16, float32
 from firebrick.core.op import Op
 from firebrick.core.sources import defines
-from firebrick.ir import CONSTANT, interpret
+from firebrick.ir import CONSTANT, Graph, interpret
 from firebrick.ops import OPS
 
 _STORED = {float16.np: float32.np, bfloat16.np: float32.np}
@@ -68,6 +69,7 @@ class HostBackend(Backend):
     """
 
     expensive: Container[str] = ()
+    replays = True
 
     def device_count(self, platform: str) -> int:
         return int(config.logical_devices)
@@ -175,6 +177,21 @@ class HostBackend(Backend):
         wide = dtype(_STORED[stored])
         inside = tuple(Aval(a.shape, wide) if a.dtype.np == stored else a for a in operands)
         return widened(settle(op, inside, params, results, known), operands, stored, wide.np, _narrow)
+
+    def replay(self, graph: Graph, device: Device) -> Executable:
+        # not written over dead values: NumPy gives a new result the order in memory of its operands, by which a sum may round
+        kernels = [
+            None if k is None else replace(k, into=None, first=None, outs=None) for k in choose(self, graph, device)
+        ]  # fmt: skip
+        return write(self, graph, kernels, plan_memory(graph, kernels), device)
+
+    def kept_kernel(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
+    ) -> Callable[..., Any] | None:  # fmt: skip
+        if not defines(str(op.reference.__module__)):
+            return None
+        function = kernel_function(self.kernel(op, operands, params, results, device, (None,) * len(operands)), len(operands))
+        return function if op.view is not None else _quiet(function)
 
     def around(self) -> tuple[str, dict[str, Any]]:
         return 'errstate(all="ignore")', {"errstate": np.errstate}

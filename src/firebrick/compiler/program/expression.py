@@ -62,3 +62,12 @@ def call(function: Callable[..., Any], operands: int, params: dict[str, Any], la
         layout=layout,
         scratch=scratch,
     )
+
+
+def kernel_function(kernel: Kernel, operands: int) -> Callable[..., Any]:
+    """A kernel as a function of its operands."""
+    args = [f"a{i}" for i in range(operands)]
+    space = {f"n_{name}": value for name, value in kernel.names.items()}
+    text = kernel.expr.format(*args, **{name: f"n_{name}" for name in kernel.names})
+    found: Callable[..., Any] = eval(f"lambda {', '.join(args)}: {text}", space)
+    return found
