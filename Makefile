@@ -9,7 +9,7 @@ comma := ,
 
 # In CI a missing engine is a failure, not a skipped test.
 ifeq ($(CI),true)
-export FIREBRICK_REQUIRE_ENGINES ?= numpy,cpu,torch
+export FIREBRICK_REQUIRE_ENGINES ?= numpy,cpu,torch,webgpu
 endif
 
 .DEFAULT_GOAL := help
@@ -20,10 +20,11 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMPS)/train ## train a small convolutional network on the digits that come with the package
-	$(BIN)/firebrick train digits --model cnn --device cpu --out runs/demo
+DEVICE ?= cpu
+demo: $(STAMPS)/$(if $(filter webgpu%,$(DEVICE)),webgpu,train) ## train a small network on the digits that come with the package (DEVICE=webgpu: on a GPU)
+	$(BIN)/firebrick train digits --model cnn --device $(DEVICE) --out runs/demo
 
-test: $(STAMPS)/test ## run all tests but the soak tests
+test: $(STAMPS)/test $(STAMPS)/drivers ## run all tests but the soak tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: lint ## lint, then the tests that are not marked slow (under two minutes)
@@ -106,6 +107,25 @@ $(STAMPS)/train: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 	$(call install,.[test$(comma)train])
+
+$(STAMPS)/webgpu: $(STAMPS)/venv pyproject.toml
+	$(call install,.[train$(comma)webgpu])
+
+# A Vulkan driver for processors, so that the engine webgpu is tested on machines without a GPU. Installed where that needs no
+# password; elsewhere its tests are skipped by name, and a line says what to install.
+$(STAMPS)/drivers: $(STAMPS)/test
+	@found=$$($(BIN)/python -c 'from firebrick.testing import engines; print("webgpu" in engines().usable)'); \
+	if [ "$$found" != True ] && command -v apt-get > /dev/null; then \
+		echo "Installing mesa-vulkan-drivers, to test the engine webgpu ..."; \
+		if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
+		{ $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq mesa-vulkan-drivers; } \
+			> /dev/null 2>&1; \
+		found=$$($(BIN)/python -c 'from firebrick.testing import engines; print("webgpu" in engines().usable)'); \
+	fi; \
+	if [ "$$found" = True ]; then touch $@; else \
+		echo "note: the engine webgpu cannot be tested: there is no Vulkan driver, and it could not be installed here." >&2; \
+		echo "On Debian and Ubuntu: sudo apt-get install mesa-vulkan-drivers" >&2; \
+	fi
 
 $(STAMPS)/docs: $(STAMPS)/venv pyproject.toml
 	$(call install,.[docs])

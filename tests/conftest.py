@@ -83,7 +83,9 @@ SEED = int(os.environ.get("CONFORMANCE_SEED", "0"))
 def _engine_params() -> list[Any]:
     missing = engines().missing
     skips = {n: [pytest.mark.skip(reason=f"engine {n} cannot be used here: {why}")] for n, why in missing.items()}
-    return [pytest.param(d, id=d, marks=skips.get(n, [])) for n, d in DEVICES.items()]
+    # a driver in software needs minutes for what takes seconds elsewhere; tests/backends/webgpu has what runs each time
+    rare = {"webgpu": [pytest.mark.soak]}
+    return [pytest.param(d, id=d, marks=[*rare.get(n, []), *skips.get(n, [])]) for n, d in DEVICES.items()]
 
 
 @pytest.fixture(scope="session", params=_engine_params())

@@ -227,6 +227,8 @@ WIDE: dict[str, Callable[[Expr, Expr], Expr]] = {
     "right by 31": lambda a, b: a >> 31, "right by 32": lambda a, b: a >> 32,
     "and": lambda a, b: a & b, "xor": lambda a, b: a ^ b,
     "not": lambda a, b: ~a, "maximum": maximum, "chosen": lambda a, b: select(a < b, a + b, b),
+    "quotient": lambda a, b: a / b, "remainder": lambda a, b: binary("rem", a, b),
+    "small quotient": lambda a, b: a / (b >> 40), "small remainder": lambda a, b: binary("rem", a, b >> 40),
 }  # fmt: skip
 
 
@@ -250,6 +252,19 @@ def test_64_bit_arithmetic_by_two_words(name: str, dtype: str) -> None:
         made = legalize([e], ALONE["int64"])
         got = evaluate_loosely(made, parts, ALONE["int64"])[0]
         assert np.array_equal(np.broadcast_to(got, want.shape), want), e
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_a_float_as_a_64_bit_integer_in_two_words(dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 2**32, 20_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    edges = [0.0, -0.0, 0.99, -0.99, 1.0, 2.0**23, 2.0**24, 2.0**62, 2.0**63, 2.0**64, -(2.0**63), np.inf, -np.inf, np.nan]
+    x = np.concatenate([x, (rng.normal(size=5_000) * 2.0 ** rng.integers(0, 66, 5_000)).astype(np.float32), np.float32(edges)])
+    out = cast(load(0, "float32"), dtype)
+    for e in (cast(out, "uint32"), cast(out >> 32, "uint32")):
+        want = evaluate([e], [x])[0]
+        got = evaluate_loosely(legalize([e], ALONE["int64"]), [x], ALONE["int64"])[0]
+        assert np.array_equal(got, want)
 
 
 def test_index_arithmetic_that_fits_is_one_int32_a_node() -> None:

@@ -64,6 +64,10 @@ class Backend:
         """How many devices a platform has now."""
         raise self._unwritten("device_count")
 
+    def aliased(self, name: str) -> list[int]:
+        """The numbers of the devices that another name stands for, such as ``vulkan`` for some of ``webgpu``."""
+        return []
+
     def name(self, device: Device) -> str:
         """The engine and platform of a device, for people."""
         return f"{self.engine}<{device.platform}>"

@@ -27,8 +27,11 @@ _OWN = {
     "cpu": "firebrick.backends.cpu:CpuBackend",
     "numpy": "firebrick.backends.numpy:NumpyBackend",
     "torch": "firebrick.backends.torch:TorchBackend",
+    "webgpu": "firebrick.backends.webgpu:WebGpuBackend",
     "meta": "firebrick.backends.meta:MetaBackend",
 }
+_ALIASES = {"vulkan": "webgpu", "metal": "webgpu", "dx12": "webgpu"}
+"""Other first parts of device strings, which name devices of these engines."""
 _FASTEST_FIRST = ("torch:cuda:0", "torch:xpu:0", "torch:mps:0", "cpu:0")
 
 _lock = forkable(RLock())
@@ -214,7 +217,7 @@ def _resolve(spec: Any) -> Device:
     if spec == "auto":
         return _fastest()
     parts = spec.split(":")
-    found = backend(parts[0])
+    found = backend(_ALIASES.get(parts[0], parts[0]))
     rest = parts[1:]
     if rest and rest[0] in found.platforms:
         platform, rest = rest[0], rest[1:]
@@ -232,6 +235,14 @@ def _resolve(spec: Any) -> Device:
     if reason:
         raise DeviceError(f"{found.engine}:{platform} cannot be used here", reason, "fb.devices() lists what can be used")
     index = int(rest[0]) if rest else 0
+    if parts[0] in _ALIASES:
+        numbers = found.aliased(parts[0])
+        if index >= len(numbers):
+            raise DeviceError(
+                f"{found.engine} has {len(numbers)} device(s) by the name of {parts[0]}", repr(spec),
+                f"fb.devices() lists those of {found.engine}",
+            )  # fmt: skip
+        return find_device(f"{found.engine}:{numbers[index]}")
     _check_index(found, platform, index)
     device = Device(found.engine, platform, index)
     device.backend = found

@@ -85,31 +85,37 @@ def legalize_values(
     out = list(roots)
     if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
         _refuse_float64(out)
-    for needed, rule in (
-        (not capabilities.denormals, _scale_operand),
-        (not capabilities.exact_division, _correct_quotient),
-        (not capabilities.exact_sqrt, _correct_root),
-        (not capabilities.scaling, _two_products),
-        (capabilities.reassociates or not capabilities.exact_fma, _round_by_rint),
-        (not capabilities.exact_fma, _emulate_fma),
-        (not capabilities.denormals, _decode_denormals),
+    for needed, ops, rule in (
+        (not capabilities.denormals, {"mul", "muladd", "fma"}, _scale_operand),
+        (not capabilities.exact_division, {"div"}, _correct_quotient),
+        (not capabilities.exact_sqrt, {"sqrt"}, _correct_root),
+        (not capabilities.scaling, {"scale"}, _two_products),
+        (capabilities.reassociates or not capabilities.exact_fma, {"nearest", "nearest_bits"}, _round_by_rint),
+        (not capabilities.exact_fma, {"fma", "muladd"}, _emulate_fma),
+        (not capabilities.denormals, {"mul"}, _decode_denormals),
     ):
-        out = rewritten(out, rule) if needed else out
+        out = rewritten(out, rule) if needed and _has(out, ops) else out
     split: list[Expr | Words] = list(out)
     if not capabilities.int64:
         split = split_int64(with_int32_limits(out, extents), extents, names)
     out = [e for x in split for e in ((x.low, x.high) if isinstance(x, Words) else (x,))]
-    for needed, rule in (
-        (not capabilities.narrow_integers, _widen_integers),
-        (not capabilities.nan_min_max, _nan_min_max),
-        (not capabilities.nan_comparisons, _nan_comparison),
-        (not capabilities.saturating_casts, _saturate_cast),
-        (not capabilities.total_integers, _define_integers),
-        (not capabilities.reassociates, _drop_fences),
+    if not capabilities.narrow_integers and any(e.dtype in _WIDER for e in walk(out)):
+        out = rewritten(out, _widen_integers)
+    for needed, ops, rule in (
+        (not capabilities.nan_min_max, {"min", "max"}, _nan_min_max),
+        (not capabilities.nan_comparisons, set(COMPARISONS), _nan_comparison),
+        (not capabilities.saturating_casts, {"cast"}, _saturate_cast),
+        (not capabilities.total_integers, {"shl", "shr", "div", "rem"}, _define_integers),
+        (not capabilities.reassociates, {"kept"}, _drop_fences),
     ):
-        out = rewritten(out, rule) if needed else out
+        out = rewritten(out, rule) if needed and _has(out, ops) else out
     rest = iter(out)
     return [Words(next(rest), next(rest)) if isinstance(x, Words) else next(rest) for x in split]
+
+
+def _has(roots: Sequence[Expr], ops: set[str]) -> bool:
+    """Whether expressions have a node of one of these operations."""
+    return any(e.op in ops for e in walk(roots))
 
 
 def missing(roots: Sequence[Expr], capabilities: Capabilities) -> str:

@@ -68,7 +68,7 @@ def split_int64(roots: Sequence[Expr], extents: Sequence[int], names: KnownNames
         names: Of a kernel.
 
     Raises:
-        DTypeError: A 64-bit integer is loaded, divided, or cast from a float.
+        DTypeError: A 64-bit integer is loaded.
         UnsupportedError: An index does not fit in 32 bits.
     """
     names = names or KnownNames()
@@ -322,7 +322,7 @@ def _add(a: Words, b: Words) -> Words:
     return Words(low, _sum(_sum(a.high, b.high), carry))
 
 
-def _subtract(a: Words, b: Words) -> Words:
+def subtracted(a: Words, b: Words) -> Words:
     borrow = cast(a.low < b.low, "uint32")
     return Words(a.low - b.low, (a.high - b.high) - borrow)
 
@@ -338,7 +338,7 @@ def _shift_amount(amount: Words) -> Expr:
     return clamped if _is_zero(amount.high) else select(eq(amount.high, 0), clamped, 64)
 
 
-def _shift_left(a: Words, amount: Words) -> Words:
+def shifted_left(a: Words, amount: Words) -> Words:
     n = _shift_amount(amount)
     if n.op == "const":
         k = int(n.value or 0)
@@ -351,7 +351,7 @@ def _shift_left(a: Words, amount: Words) -> Words:
     return Words(a.low << n, (a.high << n) | (a.low >> (32 - n)) | (a.low << (n - 32)))
 
 
-def _shift_right(a: Words, amount: Words, signed: bool) -> Words:
+def shifted_right(a: Words, amount: Words, signed: bool) -> Words:
     n = _shift_amount(amount)
     high = bitcast(a.high, "int32") if signed else a.high
 
@@ -373,19 +373,19 @@ def _shift_right(a: Words, amount: Words, signed: bool) -> Words:
     return Words(select(n < 32, near, down(high, n - 32)), down(high, n))
 
 
-def _negate(a: Words) -> Words:
-    return _subtract(Words(const(0, "uint32"), const(0, "uint32")), a)
+def negated(a: Words) -> Words:
+    return subtracted(Words(const(0, "uint32"), const(0, "uint32")), a)
 
 
-def _absolute(a: Words) -> Words:
-    return _select_words(bitcast(a.high, "int32") < 0, _negate(a), a)
+def absolute_words(a: Words) -> Words:
+    return select_words(bitcast(a.high, "int32") < 0, negated(a), a)
 
 
-def _select_words(condition: Expr, a: Words, b: Words, choice: Callable[..., Expr] = select) -> Words:
+def select_words(condition: Expr, a: Words, b: Words, choice: Callable[..., Expr] = select) -> Words:
     return Words(choice(condition, a.low, b.low), choice(condition, a.high, b.high))
 
 
-def _less(a: Words, b: Words, signed: bool) -> Expr:
+def less_words(a: Words, b: Words, signed: bool) -> Expr:
     ah, bh = (bitcast(w.high, "int32") if signed else w.high for w in (a, b))
     return (ah < bh) | (eq(ah, bh) & (a.low < b.low))
 
@@ -400,18 +400,26 @@ def _as_words(e: Expr, narrow: dict[Expr, Expr], operands: dict[Expr, Words]) ->
         value = int(e.value or 0) & ((1 << 64) - 1)
         return Words(const(value & 0xFFFFFFFF, "uint32"), const(value >> 32, "uint32"))
     if e.op == "shr":
-        return _shift_right(v[0], v[1], signed)
+        return shifted_right(v[0], v[1], signed)
     if e.op in ("min", "max"):
-        first = _less(v[0], v[1], signed)
-        return _select_words(first, v[0], v[1]) if e.op == "min" else _select_words(first, v[1], v[0])
+        first = less_words(v[0], v[1], signed)
+        return select_words(first, v[0], v[1]) if e.op == "min" else select_words(first, v[1], v[0])
     if e.op in ("select", "rarely"):
-        return _select_words(narrow[e.args[0]], v[0], v[1], select if e.op == "select" else rarely)
+        return select_words(narrow[e.args[0]], v[0], v[1], select if e.op == "select" else rarely)
     if e.op in ("cast", "bitcast") and v:
         return v[0]
     if e.op == "cast" and e.args[0].dtype in INTEGERS:
         x = narrow[e.args[0]]
         low = cast(x, "uint32")
         return Words(low, bitcast(cast(x, "int32") >> 31, "uint32") if e.args[0].dtype in SIGNED else const(0, "uint32"))
+    if e.op == "cast":
+        from firebrick.scalar.wide_quotients import whole_words
+
+        return whole_words(narrow[e.args[0]], signed)
+    if e.op in ("div", "rem"):
+        from firebrick.scalar.wide_quotients import divided
+
+        return divided(v[0], v[1], signed)[e.op == "rem"]
     if e.op == "index":
         raise UnsupportedError(
             "this target has 32-bit indices only", "a kernel over more than 2³¹ elements", "split the operands along an axis"
@@ -424,7 +432,7 @@ def _bitwise(op: str) -> Callable[[Words, Words], Words]:
 
 
 _WORD_OPS: dict[str, Callable[..., Words]] = {
-    "add": _add, "sub": _subtract, "mul": _multiply, "shl": _shift_left, "neg": _negate, "abs": _absolute,
+    "add": _add, "sub": subtracted, "mul": _multiply, "shl": shifted_left, "neg": negated, "abs": absolute_words,
     "and": _bitwise("and"), "or": _bitwise("or"), "xor": _bitwise("xor"), "not": lambda a: Words(~a.low, ~a.high),
 }  # fmt: skip
 
@@ -464,14 +472,14 @@ def _comparison(op: str, a: Words, b: Words, signed: bool) -> Expr:
     if op in ("eq", "ne"):
         same = eq(a.low, b.low) & eq(a.high, b.high)
         return same if op == "eq" else ~same
-    less = _less(a, b, signed) if op in ("lt", "ge") else _less(b, a, signed)
+    less = less_words(a, b, signed) if op in ("lt", "ge") else less_words(b, a, signed)
     return less if op in ("lt", "gt") else ~less
 
 
 def _as_float(w: Words, signed: bool) -> Expr:
     """A 64-bit integer rounded to float32: its leading 32 bits, with the last bit set if any lower bit is, are rounded once."""
     negative = bitcast(w.high, "int32") < 0
-    size = _absolute(w) if signed else w
+    size = absolute_words(w) if signed else w
     high, low, shift = size.high, size.low, const(0, "int32")
     for k in (32, 16, 8, 4, 2, 1):
         small = eq(high, 0) if k == 32 else high < (1 << (32 - k))
@@ -487,7 +495,7 @@ def _philox(key: Sequence[Expr], position: Words) -> Expr:
     from firebrick.scalar.elements import PHILOX
 
     m0, m1, w0, w1 = PHILOX
-    block = _shift_right(position, Words(const(2, "uint32"), const(0, "uint32")), signed=False)
+    block = shifted_right(position, Words(const(2, "uint32"), const(0, "uint32")), signed=False)
     c = [block.low, block.high, key[2], key[3]]
     k0, k1 = key[0], key[1]
     for _ in range(10):

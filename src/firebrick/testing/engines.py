@@ -8,7 +8,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.errors import DeviceError
 
 # one device string an engine
-DEVICES = {"numpy": "numpy", "cpu": "cpu", "torch": "torch:cpu"}
+DEVICES = {"numpy": "numpy", "cpu": "cpu", "torch": "torch:cpu", "webgpu": "webgpu"}
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Indices beyond 2³¹ are clamped there, where no array has an element, and so ar
 locals have 32 bits, and elements are read and stored as 32-bit integers: how they are packed in memory is up to the target, as
 it is for half precision.
 
-What cannot be had is refused by name: arrays of float64 and of 64-bit integers, divisions of 64-bit integers that may be large,
-sizes that may be large, loops that may be longer than a driver executes them, more shared memory than there is.
+What cannot be had is refused by name: arrays of float64 and of 64-bit integers, sizes that may be large, loops that may be
+longer than a driver executes them, more shared memory than there is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,137 @@
+"""Buffers of a device: a pool by size class, and the arrays that own its buffers.
+
+A buffer goes back to the pool when the last array that owns it is dropped, possibly by the garbage collector in any thread. It
+may be given out at once: what was recorded earlier is executed earlier, since a device has one queue.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from firebrick.core.aval import Aval
+
+WORD = 4
+"""Bytes that sizes of bindings and copies are multiples of."""
+LEAST = 256
+"""Bytes of the smallest buffer."""
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the buffer that holds so many bytes: of four sizes for each power of two."""
+    if nbytes <= LEAST:
+        return LEAST
+    step = 1 << max(6, (nbytes - 1).bit_length() - 3)
+    return -(-nbytes // step) * step
+
+
+class Block:
+    """A buffer of the device.
+
+    Attributes:
+        buffer: wgpu's object.
+        size: Its bytes.
+        used: Number of the last batch of commands that uses it; -1 if there is none.
+    """
+
+    __slots__ = ("buffer", "size", "used")
+
+    def __init__(self, buffer: Any, size: int) -> None:
+        self.buffer, self.size, self.used = buffer, size, -1
+
+
+class Lease:
+    """A block that is in use; dropping it returns the block to its pool."""
+
+    __slots__ = ("_returned", "block")
+
+    def __init__(self, block: Block, returned: deque[Block]) -> None:
+        self.block, self._returned = block, returned
+
+    def __del__(self) -> None:
+        self._returned.append(self.block)  # atomic, so that no lock is taken while garbage is collected
+
+
+class BufferPool:
+    """The buffers of a device.
+
+    Args:
+        create: Makes a buffer of a size.
+        largest: Bytes of the largest buffer.
+
+    Attributes:
+        created: Bytes of all buffers that exist.
+        kept: Bytes of those that nothing owns.
+    """
+
+    def __init__(self, create: Callable[[int], Any], largest: int) -> None:
+        self._create, self._largest = create, largest
+        self._free: defaultdict[int, list[Block]] = defaultdict(list)
+        self._returned: deque[Block] = deque()
+        # Holds those that are in use as well: of a cycle that is garbage, the collector may finalize a buffer before the lease
+        # that gives it back.
+        self._blocks: set[Block] = set()
+        self.created = self.kept = 0
+
+    def lease(self, nbytes: int) -> Lease:
+        """A buffer of at least so many bytes, whose contents are undefined.
+
+        Raises:
+            MemoryError: The device has no such buffer.
+        """
+        self._collect()
+        size = min(size_class(nbytes), max(self._largest, nbytes))
+        free = self._free[size]
+        if free:
+            self.kept -= size
+            return Lease(free.pop(), self._returned)
+        if nbytes > self._largest:
+            raise MemoryError(f"a buffer of this device has at most {self._largest:,} bytes; {nbytes:,} are needed")
+        try:
+            buffer = self._create(size)
+        except MemoryError:
+            self.release()
+            buffer = self._create(size)
+        self.created += size
+        block = Block(buffer, size)
+        self._blocks.add(block)
+        return Lease(block, self._returned)
+
+    def _collect(self) -> None:
+        returned = self._returned
+        while returned:
+            try:
+                block = returned.popleft()
+            except IndexError:  # another thread took it
+                return
+            self._free[block.size].append(block)
+            self.kept += block.size
+
+    def release(self) -> None:
+        """Give the buffers that nothing owns back to the device."""
+        self._collect()
+        self.created -= self.kept
+        self.kept = 0
+        self._blocks.difference_update(*self._free.values())
+        self._free.clear()
+
+
+class DeviceArray:
+    """A row-major array on a device, the engine's native array.
+
+    Attributes:
+        gpu: The device's state.
+        lease: Its buffer; None for an array without elements.
+        aval: Shape and dtype.
+    """
+
+    __slots__ = ("aval", "gpu", "lease")
+
+    def __init__(self, gpu: Any, lease: Lease | None, aval: Aval) -> None:
+        self.gpu, self.lease, self.aval = gpu, lease, aval
+
+
+def padded(nbytes: int) -> int:
+    """Bytes, rounded up to whole words."""
+    return -(-nbytes // WORD) * WORD

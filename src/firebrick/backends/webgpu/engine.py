@@ -1,0 +1,279 @@
+"""``WebGpuBackend``: operations and graphs on GPUs through Vulkan, Metal or DirectX 12.
+
+All computation is in kernels of the compiler: an eager operation is a graph of one node. Kernels, also those of compiled
+programs, are recorded and run later, in order; reading a value waits for it. What has no kernel runs on the host, with a
+warning.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
+from firebrick.backends.fallback import substitute
+from firebrick.backends.webgpu.adapters import DRIVERS, adapters
+from firebrick.backends.webgpu.buffers import DeviceArray
+from firebrick.backends.webgpu.commands import Gpu
+from firebrick.backends.webgpu.groups import POLICY, CompiledGroup, Groups, kind_of
+from firebrick.compiler import Executable, Kernel, build, call
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.layout.views import viewed
+from firebrick.compiler.spec.kinds import KINDS
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType, complex128, dtype, float32, float64
+from firebrick.core.op import Op
+from firebrick.core.views import row_major
+from firebrick.ir import Graph, Node
+from firebrick.ir.keys import key_of
+
+_WITHOUT = frozenset({float64, complex128})
+"""Dtypes that WebGPU lacks."""
+_IN_FLOAT64 = frozenset({"prod", "cumulative_sum", "cumulative_prod"})
+"""Ops whose specifications compute floats in float64."""
+_PROGRAMS = 2048
+"""Maximum number of eager operations whose programs are kept."""
+
+
+class WebGpuBackend(Backend):
+    """An engine on the adapters that wgpu finds."""
+
+    engine = "webgpu"
+    platforms = ("webgpu",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._opened: dict[int, Groups] = {}
+        self._programs: OrderedDict[Any, Executable] = OrderedDict()
+
+    # devices and dtypes
+
+    def unavailable(self, platform: str) -> str | None:
+        try:
+            found = adapters()
+        except ModuleNotFoundError as e:
+            if e.name != "wgpu":
+                raise
+            return "wgpu is not installed: pip install 'firebrick[webgpu]'"
+        except OSError as e:
+            return f"wgpu cannot be loaded ({e}): {DRIVERS}"
+        return None if found else f"wgpu finds no adapter with Vulkan, Metal or DirectX 12: {DRIVERS}"
+
+    def device_count(self, platform: str) -> int:
+        return len(adapters())
+
+    def aliased(self, name: str) -> list[int]:
+        return [k for k, a in enumerate(adapters()) if a.api == name]
+
+    def name(self, device: Device) -> str:
+        return f"webgpu<{adapters()[device.index].api}>"
+
+    def properties(self, device: Device) -> dict[str, Any]:
+        a = adapters()[device.index]
+        facts: dict[str, Any] = {"name": a.name, "driver": f"{a.driver} through {a.api}"}
+        if device.index in self._opened:
+            facts["measured"] = "; ".join(f"{k}: {v}" for k, v in self.groups(device).gpu.measured.facts.items())
+        return facts
+
+    def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
+        if dtype in _WITHOUT:
+            return frozenset()
+        return frozenset({STORAGE} if dtype.kind == "storage" else {STORAGE, ARITHMETIC})
+
+    def compute_dtype(self, device: Device, dtype: DType) -> DType:
+        return float32 if dtype.kind == "storage" else dtype
+
+    def groups(self, device: Device) -> Groups:
+        """The kernels of a device, which is opened by the first call."""
+        found = self._opened.get(device.index)
+        if found is None:
+            with self._lock:
+                found = self._opened.get(device.index)
+                if found is None:
+                    found = self._opened[device.index] = Groups(Gpu(adapters()[device.index], device.index))
+        return found
+
+    # state and memory
+
+    def sync(self, device: Device) -> None:
+        if device.index in self._opened:
+            self.groups(device).gpu.wait()
+
+    def flush(self, device: Device) -> None:
+        if device.index in self._opened:
+            self.groups(device).gpu.submit()
+
+    def memory_stats(self, device: Device) -> dict[str, int]:
+        """Besides what every engine has: ``buffers``, bytes of all of the device's buffers, and ``kept`` of those that are
+        kept for new tensors."""
+        stats = super().memory_stats(device)
+        if device.index in self._opened:
+            pool = self.groups(device).gpu.pool
+            stats |= {"buffers": pool.created, "kept": pool.kept}
+        return stats
+
+    def memory_cleanup(self, device: Device) -> None:
+        super().memory_cleanup(device)
+        if device.index in self._opened:
+            gpu = self.groups(device).gpu
+            with gpu.lock:
+                gpu.submit()
+                gpu.pool.release()
+
+    # moving data
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> DeviceArray:
+        return self.groups(device).gpu.uploaded(array, Aval(array.shape, dtype(array.dtype)))
+
+    def to_host(self, native: DeviceArray) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = native.gpu.read(native)
+        return found
+
+    def describe(self, native: DeviceArray) -> Aval:
+        return native.aval
+
+    def shares_memory(self, view: DeviceArray, whole: DeviceArray) -> bool:
+        return view.lease is whole.lease
+
+    def copy(self, native: DeviceArray, device: Device | None = None) -> DeviceArray:
+        found: DeviceArray = native.gpu.copied(native)
+        return found
+
+    # computing
+
+    def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
+        if any(d.kind == "storage" or d in _WITHOUT for d in dtypes) and op.view is None:
+            return False
+        if op.name in _IN_FLOAT64 and dtypes[0].kind in ("float", "complex"):
+            return False
+        return op.kind in KINDS or op.view is not None or op.expand is not None or op.access is not None or op is FUSED
+
+    def execute(self, op: Op, inputs: tuple[DeviceArray, ...], params: dict[str, Any], out: Any = None) -> Any:
+        gpu = inputs[0].gpu
+        avals = tuple(x.aval for x in inputs)
+        key = op, gpu.index, avals, key_of(params)
+        with self._lock:
+            program = self._programs.get(key)
+            if program is not None:
+                self._programs.move_to_end(key)
+        if program is None:
+            graph = Graph(list(avals))
+            graph.outputs = graph.add(op, *range(len(avals)), **params)
+            program = self.compile(graph, self._device(gpu.index))
+            with self._lock:
+                program = self._programs.setdefault(key, program)
+                while len(self._programs) > _PROGRAMS:
+                    self._programs.popitem(last=False)
+        results = program(inputs)
+        return results if len(results) > 1 or type(op.infer(*avals, **params)) is not Aval else results[0]
+
+    def compile(
+        self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+    ) -> Executable:
+        device = device or self.first_device()
+        groups = self.groups(device)
+        refused: list[str] = []
+
+        def proved(body: Graph) -> bool:
+            found = groups.of_body(body)
+            if isinstance(found, str):
+                refused.append(f"{', '.join(n.op.name for n in body.nodes)}: {found}")
+            return not isinstance(found, str)
+
+        reasons: list[str] = []
+        fused = fuse(graph, kind_of, POLICY, reasons, proved=proved)
+        program = build(self, fused, device, donate, ready)
+        program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
+        return program
+
+    def kernel(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device | None,
+        known: tuple[np.ndarray[Any, Any] | None, ...],
+    ) -> Kernel:  # fmt: skip
+        device = device or self.first_device()
+        run = self._run(op, operands, params, results, device)
+        return call(run, len(operands), {})
+
+    def _run(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
+    ) -> Callable[..., Any]:
+        groups = self.groups(device)
+        packed = op is FUSED or len(results) != 1 or type(op.infer(*operands, **params)) is not Aval
+        if op is FUSED:
+            found = groups.of_body(params["body"])
+            assert isinstance(found, CompiledGroup), found
+            return found
+        if not any(a.size for a in results) and not op.indexes:
+            return _first([_maker(groups.gpu, a) for a in results], packed)
+        if operands and not any(a.size for a in operands) and op.program is None:
+            return _first(_constants(groups.gpu, op, operands, params, results, packed), packed)
+        if op.view is not None:
+            parts = [self._view(op, operands, params, results, k, groups) for k in range(len(results))]
+            if all(parts):
+                return _first(parts, packed)  # type: ignore[arg-type]
+        body = Graph(list(operands))
+        node = Node(op, tuple(range(len(operands))), params, len(operands), results, "", "")
+        body.nodes.append(node)
+        body.outputs = tuple(node.results)
+        if op.view is None and kind_of(node, operands) in ("map", "rows", "columns", "contract", "alone"):
+            group = groups.of_body(body)
+            if isinstance(group, CompiledGroup):
+                return group if packed else lambda *xs: group(*xs)[0]
+        return substitute(op, operands, params, results, packed, device)
+
+    def _view(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], slot: int, groups: Groups
+    ) -> Callable[..., DeviceArray] | None:
+        """The function that makes one result of an op whose results are views."""
+        (source, *_), result = operands, results[slot]
+        if not result.size:
+            return _maker(groups.gpu, result)
+        node = Node(op, tuple(range(len(operands))), params, len(operands), results, "", "")
+        view = viewed(node, slot, row_major(source.shape))
+        if view is None:
+            return None
+        if view.in_rows and view.offset == 0 and result.size == source.size:
+            return lambda *xs: DeviceArray(xs[0].gpu, xs[0].lease, result)
+        group = groups.of_view(view, source, result)
+        return None if isinstance(group, str) else lambda *xs: group(xs[0])[0]
+
+    def _device(self, index: int) -> Device:
+        from firebrick.core.hooks import hooks
+
+        found: Device = hooks.find_device(f"webgpu:{index}")
+        return found
+
+    def translated(self, error: Exception) -> Exception:
+        return error
+
+
+def _maker(gpu: Gpu, aval: Aval) -> Callable[..., DeviceArray]:
+    """A function of any operands that makes an array without elements."""
+    return lambda *xs: gpu.array(aval)
+
+
+def _constants(
+    gpu: Gpu, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], packed: bool
+) -> list[Callable[..., DeviceArray]]:
+    """Functions that make the results of an op whose operands have no elements: the same at every call."""
+    found = op.reference(*(np.zeros(a.shape, a.dtype.np) for a in operands), **params)
+    arrays = [np.asarray(x, a.dtype.np) for x, a in zip(found if packed else (found,), results, strict=True)]
+
+    def maker(x: np.ndarray[Any, Any], a: Aval) -> Callable[..., DeviceArray]:
+        return lambda *xs: gpu.uploaded(x, a)
+
+    return [maker(x, a) for x, a in zip(arrays, results, strict=True)]
+
+
+def _first(parts: Sequence[Callable[..., DeviceArray]], packed: bool) -> Callable[..., Any]:
+    """A function of the operands that returns what all parts return."""
+    if not packed:
+        return parts[0]
+    return lambda *xs: tuple(part(*xs) for part in parts)

@@ -1,0 +1,1 @@
+"""WGSL, the language of WebGPU's shaders."""

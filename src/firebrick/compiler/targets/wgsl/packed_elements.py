@@ -1,0 +1,86 @@
+"""Elements of arrays in buffers: those of 8 and 16 bits are packed in words, the lowest bits first, as on the host.
+
+WGSL has no memory of less than 32 bits. Items that store to one word at the same time change their own bits of it by atomic
+operations, so neighbours need no order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firebrick.compiler.targets.wgsl.operations import TYPES
+
+NARROW = {"bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16}
+"""Dtypes of elements that share a word, and their bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementMemory:
+    """The elements of one array.
+
+    Attributes:
+        name: Of the variable.
+        dtype: In memory.
+        shared: Whether it is an array of a group: each element has a word, and is not packed.
+        atomic: Whether its words are changed by atomic operations.
+    """
+
+    name: str
+    dtype: str
+    shared: bool = False
+    atomic: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element in a word; 0 if it is not packed."""
+        return 0 if self.shared else NARROW.get(self.dtype, 0)
+
+    @property
+    def word(self) -> str:
+        """The type of a word, or of an element that is not packed."""
+        if self.bits:
+            return "u32"
+        if self.dtype == "float32":
+            return "u32" if self.atomic else "f32"
+        wide = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32", "bool": "uint32"}
+        return TYPES[wide.get(self.dtype, self.dtype)]
+
+    @property
+    def type(self) -> str:
+        """The type of the array's elements in WGSL."""
+        return f"atomic<{self.word}>" if self.atomic else self.word
+
+    def read(self, index: str) -> str:
+        """The element at an index, u32, as an expression."""
+        if not self.bits:
+            found = self._word(index)
+            if self.dtype == "bool":
+                return f"({found} != 0u)"
+            return f"bitcast<f32>({found})" if self.atomic and self.dtype == "float32" else found
+        each = 32 // self.bits
+        bits = f"({self._word(f'{index} / {each}u')} >> (({index} % {each}u) * {self.bits}u))"
+        if self.dtype == "bool":
+            return f"(({bits} & 0xffu) != 0u)"
+        if self.dtype.startswith("int"):
+            spare = 32 - self.bits
+            return f"(bitcast<i32>({bits} << {spare}u) >> {spare}u)"
+        return f"({bits} & {(1 << self.bits) - 1:#x}u)"
+
+    def write(self, index: str, value: str) -> list[str]:
+        """Statements that store a value at an index, u32."""
+        if not self.bits:
+            value = f"u32({value})" if self.dtype == "bool" else value
+            value = f"bitcast<u32>({value})" if self.atomic and self.dtype == "float32" else value
+            to = f"{self.name}[{index}]"
+            return [f"atomicStore(&{to}, {value});"] if self.atomic else [f"{to} = {value};"]
+        each, mask = 32 // self.bits, (1 << self.bits) - 1
+        value = f"bitcast<u32>({value})" if self.dtype.startswith("int") else f"u32({value})"
+        shift, to = f"(({index} % {each}u) * {self.bits}u)", f"&{self.name}[{index} / {each}u]"
+        return [
+            f"atomicAnd({to}, ~({mask:#x}u << {shift}));",
+            f"atomicOr({to}, ({value} & {mask:#x}u) << {shift});",
+        ]
+
+    def _word(self, index: str) -> str:
+        found = f"{self.name}[{index}]"
+        return f"atomicLoad(&{found})" if self.atomic else found

@@ -1,0 +1,382 @@
+"""Kernel IR as a WGSL compute shader: one invocation for each work item.
+
+Bindings of group 0 are the kernel's arrays, in order, then the words of the launch, a uniform buffer, then the table of faults
+if the kernel has checks. Workgroups of a launch are counted along x, then along y, since each axis has at most 65,535.
+
+======================  =======================================================
+word of the launch      meaning
+======================  =======================================================
+0                       items, or groups, of the launch
+1                       0, which the driver does not know
+2                       number of the kernel's first site in the table of faults
+3, …                    sizes of the grid
+…                       scalars
+======================  =======================================================
+
+The table of faults is that of ``faults`` with 32-bit payloads, since WebGPU has no larger atomic operations: word 0 as there,
+word 1 + site 2³² - 1 - (payload + 2³¹). Payloads beyond 32 bits are saturated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.kernel.ir import (
+    Assign,
+    Atomic,
+    Barrier,
+    Check,
+    CompareExchange,
+    For,
+    Function,
+    If,
+    Let,
+    Shuffle,
+    Statement,
+    Store,
+    While,
+    statements,
+)
+from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, operation
+from firebrick.compiler.targets.wgsl.packed_elements import NARROW, ElementMemory
+from firebrick.core.errors import UnsupportedError
+from firebrick.scalar.expr import FLOATS, Expr, walk
+
+ITEMS = 64
+"""Items of a workgroup of a kernel without groups."""
+MOST_GROUPS = 65535
+"""Maximum number of workgroups of a launch along an axis."""
+_HEAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shader:
+    """A compute shader.
+
+    Attributes:
+        text: WGSL, with the entry point ``main``.
+        access: For each array, whether it is only read.
+        checks: Whether the last binding is a table of faults.
+        axes: Number of axes of the grid.
+        group: As of ``Function``.
+        scalars: The dtypes of its scalars.
+    """
+
+    text: str
+    access: tuple[bool, ...]
+    checks: bool
+    axes: int
+    group: int
+    scalars: tuple[str, ...]
+
+    def words(self, scalars: Sequence[float], grid: Sequence[int], site: int = 0) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """The words of a launch, uint32, a multiple of four.
+
+        Args:
+            scalars: A number for each scalar.
+            grid: Sizes of the grid.
+            site: Number of the kernel's first site in the table of faults.
+        """
+        groups = int(np.prod(grid[:-1])) if self.group else int(np.prod(grid))
+        words = [groups, 0, site, *grid]
+        for value, dtype in zip(scalars, self.scalars, strict=True):
+            if dtype in FLOATS:
+                words.append(int(np.float32(value).view(np.uint32)))
+            else:
+                words.append(int(value) & 0xFFFFFFFF)
+        return np.array(words + [0] * (-len(words) % 4), np.uint32)
+
+    def workgroups(self, grid: Sequence[int]) -> tuple[int, int]:
+        """The number of workgroups along x and y."""
+        count = int(np.prod(grid[:-1])) if self.group else -(-int(np.prod(grid)) // ITEMS)
+        if count <= MOST_GROUPS:
+            return count, 1
+        rows = -(-count // MOST_GROUPS)
+        return -(-count // rows), rows
+
+
+def shader(function: Function, fences: bool = True) -> Shader:
+    """The shader of a kernel.
+
+    Args:
+        function: A kernel that is legalized, without arrays of half precision (see ``prepared``).
+        fences: Whether the results of float arithmetic are fenced (see ``operations``).
+
+    Raises:
+        UnsupportedError: It has atomic operations of 64 bits.
+    """
+    return _ShaderPrinter(function, fences).shader()
+
+
+class _ShaderPrinter:
+    """Prints one kernel."""
+
+    def __init__(self, function: Function, fences: bool) -> None:
+        self.function, self.fences = function, fences
+        self.lines: list[str] = []
+        self.constants: dict[Expr, str] = {}
+        self.indent = 1
+        self._count = 0
+        self._bounds = 0
+        self.exchanges: set[str] = set()
+        changed = {s.array for s in statements(function.body) if isinstance(s, Atomic | CompareExchange)}
+        self.memory: dict[str, ElementMemory] = {}
+        for a in function.arrays:
+            atomic = a.name in changed or (a.dtype in NARROW and a.access != "read")
+            self.memory[a.name] = ElementMemory(f"a_{a.name}", a.dtype, False, atomic)
+        for s in function.shared:
+            self.memory[s.name] = ElementMemory(f"s_{s.name}", s.dtype, True, s.name in changed)
+
+    def shader(self) -> Shader:
+        f = self.function
+        self.block(f.body)
+        checks = any(isinstance(s, Check) for s in statements(f.body))
+        words = _HEAD + len(f.outer) + 1 + len(f.scalars)
+        text = "\n".join(
+            [
+                *self._globals(checks, -(-words // 4)),
+                "@compute @workgroup_size(" + str(f.group or ITEMS) + ")",
+                "fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,",
+                "        @builtin(local_invocation_index) own: u32) {",
+                *self._opening(),
+                *(f"    let {name}: f32 = {constant(e, opaque=True)};" for e, name in self.constants.items()),
+                *self.lines,
+                "}",
+                "",
+            ]
+        )
+        access = tuple(a.access == "read" for a in f.arrays)
+        return Shader(text, access, checks, len(f.outer) + 1, f.group, tuple(s.dtype for s in f.scalars))
+
+    # declarations
+
+    def _globals(self, checks: bool, words: int) -> list[str]:
+        f = self.function
+        lines = []
+        for k, a in enumerate(f.arrays):
+            m = self.memory[a.name]
+            access = "read" if a.access == "read" else "read_write"
+            lines.append(f"@group(0) @binding({k}) var<storage, {access}> {m.name}: array<{m.type}>;")
+        count = len(f.arrays)
+        lines.append(f"@group(0) @binding({count}) var<uniform> launch: array<vec4<u32>, {words}>;")
+        if checks:
+            lines.append(f"@group(0) @binding({count + 1}) var<storage, read_write> faults: array<atomic<u32>>;")
+        for s in f.shared:
+            m = self.memory[s.name]
+            lines.append(f"var<workgroup> {m.name}: array<{m.type}, {s.extent}>;")
+        lines += [f"var<workgroup> exchange_{t}: array<{t}, {f.group}>;" for t in sorted(self.exchanges)]
+        return lines
+
+    def _opening(self) -> list[str]:
+        """The locals that each shader begins with."""
+        f = self.function
+        lines = [
+            f"    let {UNKNOWN_ZERO} = {_word(1)};",
+            "    let place = workgroup.y * workgroups.x + workgroup.x;",
+        ]
+        axes = [*f.outer, f.item]
+        if f.group:
+            lines += [f"    if (place >= {_word(0)}) {{ return; }}", "    var rest = place;"]
+            lines.append(f"    let v_{f.item} = i32(own);")
+            axes.pop()
+        else:
+            lines.append(f"    var rest = place * {ITEMS}u + own;")
+            lines.append(f"    if (rest >= {_word(0)}) {{ return; }}")
+        for k in range(len(axes) - 1, -1, -1):
+            size = _word(_HEAD + k)
+            lines.append(f"    let v_{axes[k]} = i32({f'rest % {size}' if k else 'rest'});")
+            if k:
+                lines.append(f"    rest = rest / {size};")
+        for k, s in enumerate(f.scalars):
+            lines.append(f"    let v_{s.name}: {TYPES[s.dtype]} = {_scalar(s.dtype, _HEAD + len(f.outer) + 1 + k)};")
+        return lines
+
+    # statements
+
+    def put(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def block(self, body: Sequence[Statement]) -> None:
+        for s in body:
+            self.statement(s)
+
+    def inner(self, body: Sequence[Statement]) -> None:
+        self.indent += 1
+        self.block(body)
+        self.indent -= 1
+
+    def statement(self, s: Statement) -> None:
+        match s:
+            case Let():
+                (value,) = self.values(s.value)
+                self.put(f"var v_{s.name}: {TYPES[s.value.dtype]} = {value};")
+            case Assign():
+                (value,) = self.values(s.value)
+                self.put(f"v_{s.name} = {value};")
+            case For():
+                self._for(s)
+            case While():
+                self.put("loop {")
+                self.indent += 1
+                (more,) = self.values(s.condition)
+                self.put(f"if (!({more})) {{ break; }}")
+                self.block(s.body)
+                self.indent -= 1
+                self.put("}")
+            case If():
+                (condition,) = self.values(s.condition)
+                self.put(f"if ({condition}) {{")
+                self.inner(s.then)
+                if s.otherwise:
+                    self.put("} else {")
+                    self.inner(s.otherwise)
+                self.put("}")
+            case Store():
+                at, value = self.values(s.index, s.value)
+                for line in self.memory[s.array].write(f"u32({at})", value):
+                    self.put(line)
+            case Check():
+                self._check(s)
+            case Atomic():
+                self._atomic(s)
+            case CompareExchange():
+                self._compare_exchange(s)
+            case Barrier():
+                self.put("storageBarrier();")
+                self.put("workgroupBarrier();")
+            case Shuffle():
+                self._shuffle(s)
+
+    def _for(self, s: For) -> None:
+        start, stop = self.values(s.start, s.stop)
+        end = self._fresh("stop")
+        self.put(f"let {end}: i32 = {stop};")
+        name = f"v_{s.name}"
+        if s.step == 1:
+            self.put(f"for (var {name}: i32 = {start}; {name} < {end}; {name}++) {{")
+        else:  # the counter does not wrap around: the last distance is shorter than a step
+            left = f"bitcast<u32>({end}) - bitcast<u32>({name})"
+            following = f"{name} = select({end}, {name} + {s.step}, {left} > {s.step}u)"
+            self.put(f"for (var {name}: i32 = {start}; {name} < {end}; {following}) {{")
+        self.inner(s.body)
+        self.put("}")
+
+    def _check(self, s: Check) -> None:
+        (holds,) = self.values(s.condition)
+        self.put(f"if (!({holds})) {{")
+        self.indent += 1
+        (payload,) = self.values(s.payload)
+        self.put(f"let site = {_word(2)} + {s.site}u;")
+        self.put("atomicMax(&faults[0], 0xffffffffu - site);")
+        self.put(f"atomicMax(&faults[1u + site], 0xffffffffu - (bitcast<u32>({payload}) ^ 0x80000000u));")
+        self.indent -= 1
+        self.put("}")
+
+    def _atomic(self, s: Atomic) -> None:
+        m = self._atomic_memory(s.array)
+        at, value = self.values(s.index, s.value)
+        to, name = f"&{m.name}[u32({at})]", f"v_{s.name}" if s.name else self._fresh("before")
+        if m.dtype == "float32" and s.op != "exchange":
+            self._float_atomic(s, m, to, name, value)
+            return
+        value = f"bitcast<u32>({value})" if m.dtype == "float32" else value
+        call = f"atomic{s.op.title()}({to}, {value})"
+        if s.name:
+            self.put(f"var {name} = {f'bitcast<f32>({call})' if m.dtype == 'float32' else call};")
+        else:
+            self.put(f"{call};")
+
+    def _float_atomic(self, s: Atomic, m: ElementMemory, to: str, name: str, value: str) -> None:
+        """A read-modify-write that is tried until no other item's came between."""
+        old, tried = self._fresh("old"), self._fresh("tried")
+        x = f"bitcast<f32>({old})"
+        nan = "(bitcast<u32>({0}) & 0x7fffffffu) > 0x7f800000u"
+        combined = {
+            "add": fenced(f"{x} + {value}"),
+            "min": f"select(select({value}, {x}, {x} < {value}), select({value}, {x}, {nan.format(x)}),"
+            f" {nan.format(x)} || {nan.format(value)})",
+            "max": f"select(select({value}, {x}, {x} > {value}), select({value}, {x}, {nan.format(x)}),"
+            f" {nan.format(x)} || {nan.format(value)})",
+        }[s.op]
+        self.put(f"var {old} = atomicLoad({to});")
+        self.put("loop {")
+        self.put(f"    let {tried} = atomicCompareExchangeWeak({to}, {old}, bitcast<u32>({combined}));")
+        self.put(f"    if ({tried}.exchanged) {{ break; }}")
+        self.put(f"    {old} = {tried}.old_value;")
+        self.put("}")
+        if s.name:
+            self.put(f"var {name} = {x};")
+
+    def _compare_exchange(self, s: CompareExchange) -> None:
+        m = self._atomic_memory(s.array)
+        at, expected, value = self.values(s.index, s.expected, s.value)
+        to, tried = f"&{m.name}[u32({at})]", self._fresh("tried")
+        self.put(f"var v_{s.name}: {TYPES[s.value.dtype]};")
+        self.put("loop {")  # the weak form may fail although the element has the expected value
+        self.put(f"    let {tried} = atomicCompareExchangeWeak({to}, {expected}, {value});")
+        self.put(f"    v_{s.name} = {tried}.old_value;")
+        self.put(f"    if ({tried}.exchanged || {tried}.old_value != {expected}) {{ break; }}")
+        self.put("}")
+
+    def _atomic_memory(self, array: str) -> ElementMemory:
+        m = self.memory[array]
+        if m.dtype not in ("int32", "uint32", "float32"):
+            raise UnsupportedError(
+                f"kernel {self.function.name}: atomic operations are of 32 bits on this target", f"{array} of {m.dtype}",
+                "make it an array of int32",
+            )  # fmt: skip
+        return m
+
+    def _shuffle(self, s: Shuffle) -> None:
+        value, source = self.values(s.value, s.source)
+        kind = TYPES[s.value.dtype]
+        self.exchanges.add(kind)
+        self.put("workgroupBarrier();")  # others may still read what was stored by the shuffle before
+        self.put(f"exchange_{kind}[own] = {value};")
+        self.put("workgroupBarrier();")
+        other = f"(own & ~{s.width - 1}u) | (u32({source}) & {s.width - 1}u)"
+        self.put(f"var v_{s.name}: {kind} = exchange_{kind}[{other}];")
+
+    # expressions
+
+    def values(self, *roots: Expr) -> list[str]:
+        """The values of expressions here; appends a local for each node that is not a leaf."""
+        texts: dict[Expr, str] = {}
+        for e in walk(roots):
+            if e.op == "const":
+                texts[e] = self._constant(e)
+            elif e.op == "local":
+                texts[e] = f"v_{e.value}"
+            else:
+                args = [texts[a] for a in e.args]
+                if e.op == "element":
+                    text = self.memory[str(e.value)].read(f"u32({args[0]})")
+                else:
+                    text = operation(e, args, self.fences)
+                texts[e] = self._fresh("t")
+                self.put(f"let {texts[e]}: {TYPES[e.dtype]} = {text};")
+        return [texts[r] for r in roots]
+
+    def _constant(self, e: Expr) -> str:
+        if e.dtype not in FLOATS or not self.fences:
+            return constant(e)
+        return self.constants.setdefault(e, f"c{len(self.constants)}")
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+
+def _word(k: int) -> str:
+    return f"launch[{k // 4}].{'xyzw'[k % 4]}"
+
+
+def _scalar(dtype: str, at: int) -> str:
+    word = _word(at)
+    if dtype == "bool":
+        return f"({word} != 0u)"
+    return word if dtype == "uint32" else f"bitcast<{TYPES[dtype]}>({word})"

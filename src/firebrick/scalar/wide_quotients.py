@@ -1,0 +1,62 @@
+"""Quotients of 64-bit integers, and casts of floats to them, in two words by 32-bit integer operations."""
+
+from __future__ import annotations
+
+from firebrick.scalar.expr import Expr, bitcast, cast, const, eq, select
+from firebrick.scalar.wide import (
+    Words,
+    absolute_words,
+    less_words,
+    negated,
+    select_words,
+    shifted_left,
+    shifted_right,
+    subtracted,
+)
+
+_ZERO = Words(const(0, "uint32"), const(0, "uint32"))
+
+
+def divided(a: Words, b: Words, signed: bool) -> tuple[Words, Words]:
+    """The truncated quotient and the remainder, which are 0 for a zero divisor; the smallest integer divided by -1 is itself.
+
+    One bit of the quotient after the other, in 64 steps without a branch.
+    """
+    n, d = (absolute_words(a), absolute_words(b)) if signed else (a, b)
+    rest = _ZERO
+    high, low = const(0, "uint32"), const(0, "uint32")
+    for bit in range(63, -1, -1):
+        word = n.high if bit >= 32 else n.low
+        carried = rest.high >> 31  # the remainder is below the divisor, so twice of it may have 65 bits
+        rest = Words((rest.low << 1) | ((word >> (bit % 32)) & 1), (rest.high << 1) | (rest.low >> 31))
+        fits = ~less_words(rest, d, signed=False) | eq(carried, 1)
+        rest = select_words(fits, subtracted(rest, d), rest)
+        one = select(fits, const(1 << (bit % 32), "uint32"), 0)
+        high, low = (high | one, low) if bit >= 32 else (high, low | one)
+    quotient = Words(low, high)
+    if signed:
+        a_negative, b_negative = (bitcast(w.high, "int32") < 0 for w in (a, b))
+        quotient = select_words(a_negative ^ b_negative, negated(quotient), quotient)
+        rest = select_words(a_negative, negated(rest), rest)
+    is_zero = eq(b.low | b.high, 0)
+    return select_words(is_zero, _ZERO, quotient), select_words(is_zero, _ZERO, rest)
+
+
+def whole_words(x: Expr, signed: bool) -> Words:
+    """float32 ``x`` as a 64-bit integer: truncated, saturated, and 0 for NaN."""
+    bits = bitcast(x, "uint32")
+    magnitude, negative = bits & 0x7FFFFFFF, bitcast(x, "int32") < 0
+    exponent = cast(magnitude >> 23, "int32") - 150  # of the last bit of the fraction
+    fraction = Words((bits & 0x7FFFFF) | 0x800000, const(0, "uint32"))
+    up = Words(cast(select(exponent > 0, exponent, 0), "uint32"), const(0, "uint32"))
+    down = Words(cast(select(exponent < 0, -exponent, 0), "uint32"), const(0, "uint32"))
+    size = select_words(exponent < 0, shifted_right(fraction, down, signed=False), shifted_left(fraction, up))
+    large = magnitude >= ((127 + (63 if signed else 64)) << 23)
+    ones = const(0xFFFFFFFF, "uint32")
+    if signed:
+        out = select_words(negative, negated(size), size)
+        least = Words(const(0, "uint32"), const(1 << 31, "uint32"))
+        out = select_words(large, select_words(negative, least, Words(ones, const((1 << 31) - 1, "uint32"))), out)
+    else:
+        out = select_words(negative, _ZERO, select_words(large, Words(ones, ones), size))
+    return select_words(magnitude > 0x7F800000, _ZERO, out)

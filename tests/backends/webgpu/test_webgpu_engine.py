@@ -1,0 +1,195 @@
+"""Devices, memory, programs and errors of the engine ``webgpu``."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.backends.webgpu.adapters import adapters
+from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
+
+GPU = "webgpu:0"
+
+
+def on_gpu(x: object) -> fb.Tensor:
+    return fb.asarray(x, device=GPU)
+
+
+def test_an_adapter_has_the_name_of_its_api_as_well() -> None:
+    api = adapters()[0].api
+    assert fb.device(f"{api}:0") is fb.device(api) is fb.device(GPU)
+    assert fb.zeros(2, device=api).device.name == GPU
+    other = next(name for name in ("vulkan", "metal", "dx12") if name != api)
+    if not any(a.api == other for a in adapters()):
+        with pytest.raises(fb.DeviceError, match=rf"webgpu has 0 device\(s\) by the name of {other}"):
+            fb.device(f"{other}:0")
+
+
+def test_a_dtype_that_gpus_lack_is_refused_with_the_cast_to_write() -> None:
+    with pytest.raises(fb.DTypeError, match=r"cannot store float64\nRemedy: cast first: fb.astype\(x, fb.float32\)"):
+        on_gpu(np.ones(3))
+    with pytest.raises(fb.DTypeError, match="cannot store complex128"):
+        fb.zeros(3, dtype=fb.complex128, device=GPU)
+
+
+def test_64_bit_integers_keep_all_bits() -> None:
+    x = np.array([2**62 + 3, -(2**62) - 5, 2**40, -1, 7], np.int64)
+    y = np.array([3, -7, 2**33 + 1, 0, 2], np.int64)
+    a, b = on_gpu(x), on_gpu(y)
+    for name in ("add", "multiply", "floor_divide", "remainder", "less", "maximum", "bitwise_xor"):
+        with np.errstate(all="ignore"):
+            want = fb.ops.OPS[name].reference(x, y)
+        np.testing.assert_array_equal(getattr(fb, name)(a, b).numpy(), want)
+
+
+def test_an_index_out_of_range_is_reported_with_its_line() -> None:
+    x = on_gpu(np.zeros((5, 2), np.float32))
+    with pytest.raises(IndexError, match=r"take: indices must lie in \[-5, 5\)\nReceived: 7"):
+        fb.take(x, on_gpu([1, 7, 9]), axis=0)
+
+    def chosen(x: fb.Tensor, at: fb.Tensor) -> fb.Tensor:
+        return x[at] + 1.0
+
+    compiled = fb.jit(chosen)
+    assert compiled(x, on_gpu([0, -5])).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    with pytest.raises(IndexError, match=r"Received: -6, at .*test_webgpu_engine\.py"):
+        compiled(x, on_gpu([0, -6]))
+    assert compiled(x, on_gpu([4, 3])).tolist() == [[1.0, 1.0], [1.0, 1.0]]  # the fault does not stay
+
+
+def test_destinations_show_what_was_written_also_with_aliases_and_earlier_views() -> None:
+    x = on_gpu(np.arange(6, dtype=np.float32))
+    view, out = x[2:4], on_gpu(np.zeros(6, np.float32))
+    fb.add(x, x, out=out)
+    assert out.tolist() == [0, 2, 4, 6, 8, 10]
+    fb.multiply(out, out, out=out)
+    x[2:4] = 9.0
+    assert out.tolist() == [0, 4, 16, 36, 64, 100]
+    assert view.tolist() == [2, 3]
+    assert x.tolist() == [0, 1, 9, 9, 4, 5]
+
+
+def test_a_buffer_that_waits_for_commands_is_not_overwritten_by_the_host() -> None:
+    """What is recorded and not yet submitted reads the old values of a buffer that is given out again."""
+    total = on_gpu(np.zeros(1000, np.float32))
+    for k in range(50):
+        x = on_gpu(np.full(1000, k, np.float32))
+        total = total + x
+        del x
+    assert (total.numpy() == sum(range(50))).all()
+
+
+def test_memory_is_used_again_and_given_back() -> None:
+    device = fb.device(GPU)
+    gc.collect()
+    fb.memory_cleanup(device)
+    before = fb.memory_stats(device)["buffers"]
+    for _ in range(200):
+        x = on_gpu(np.ones(1 << 16, np.float32)) * 2.0
+    held = fb.memory_stats(device)
+    assert held["buffers"] - before < 16 * x.nbytes
+    del x
+    gc.collect()
+    fb.memory_cleanup(device)
+    assert fb.memory_stats(device)["buffers"] <= before + (1 << 16)
+
+
+def test_sizes_of_buffers_are_at_most_a_quarter_larger_than_asked_for() -> None:
+    for nbytes in (1, 255, 256, 257, 1000, 4097, 10**6, 10**8 + 1):
+        assert nbytes <= size_class(nbytes) <= max(LEAST, 1.25 * nbytes + 64)
+        assert size_class(nbytes) % 64 == 0
+
+
+def test_a_pool_tries_again_after_it_gave_back_what_is_idle() -> None:
+    asked: list[int] = []
+
+    def create(size: int) -> object:
+        asked.append(size)
+        if len(asked) == 2:
+            raise MemoryError("no more")
+        return object()
+
+    pool = BufferPool(create, 1 << 30)
+    first = pool.lease(1000)
+    del first
+    assert pool.lease(5000).block.size >= 5000
+    assert pool.kept == 0
+    with pytest.raises(MemoryError, match="a buffer of this device has at most 1,073,741,824 bytes"):
+        pool.lease(1 << 31)
+
+
+def test_a_tensor_that_no_buffer_holds_is_an_error_that_lists_memory() -> None:
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (3 << 30,), (0,))
+    with pytest.raises(fb.OutOfMemoryError, match="a new tensor"):
+        on_gpu(huge)
+
+
+def test_arrays_without_elements() -> None:
+    x = fb.zeros((0, 3), device=GPU)
+    assert (x + 1.0).shape == (0, 3)
+    with fb.config.scope(fallback="error"):
+        assert x.sum(axis=0).tolist() == [0.0, 0.0, 0.0]
+        assert (x @ fb.zeros((3, 2), device=GPU)).shape == (0, 2)
+        assert x.T.reshape(3, 0).numpy().shape == (3, 0)
+
+
+def test_what_has_no_kernel_runs_on_the_host_with_a_warning() -> None:
+    x = on_gpu(np.eye(3, dtype=np.float32) * 4.0)
+    with fb.config.scope(fallback="error"), pytest.raises(fb.UnsupportedError, match="webgpu:0 has no kernel for cholesky"):
+        fb.linalg.cholesky(x)
+
+
+def test_gradients_and_compiled_steps_agree_with_numpy() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(8, 5)).astype(np.float32), rng.normal(size=(5, 3)).astype(np.float32)
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1])
+
+    def loss(w: fb.Tensor, x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return fb.cross_entropy(fb.tanh(x @ w), y)
+
+    want = fb.grad(loss)(*(fb.asarray(v, device="numpy") for v in (w, x, labels))).numpy()
+    for function in (fb.grad(loss), fb.jit(fb.grad(loss))):
+        got = function(*map(on_gpu, (w, x, labels))).numpy()
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-7)
+
+
+def test_random_numbers_have_the_bits_of_other_engines() -> None:
+    drawn = []
+    for device in (GPU, "numpy"):
+        g = fb.random.Generator(7)
+        with fb.use_device(device):
+            drawn.append(
+                [g.uniform((1000,)), g.integers((500,), low=0, high=1000), g.permutation(300), g.bernoulli((100,), p=0.3)]
+            )
+    for a, b in zip(*drawn, strict=True):
+        assert a.device.name == GPU
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_several_threads_use_one_device() -> None:
+    wrong: list[str] = []
+
+    def work(k: int) -> None:
+        x = on_gpu(np.full(500, k, np.float32))
+        for step in range(30):
+            x = fb.sqrt(x * x)
+            if step % 10 == 9 and not (x.numpy() == k).all():
+                wrong.append(f"{k} after {step}")
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_measured_facts_are_shown() -> None:
+    on_gpu([1.0]).numpy()
+    facts = fb.device(GPU).backend.properties(fb.device(GPU))
+    assert "division: exact" in facts["measured"]
+    assert "longest loop" in facts["measured"]

@@ -1,0 +1,78 @@
+"""Kernels on a device have the bits of the interpreter of kernel IR, whatever its driver does to arithmetic."""
+
+import numpy as np
+import pytest
+from kernels_on_gpu import check, gpu, ran
+from narrow_kernels import draw_narrow
+from written_kernels import ITEM, Launch, whole
+
+from firebrick.compiler.kernel import ArrayParameter, Assign, For, Function, Let, ScalarParameter, Store
+from firebrick.compiler.targets.wgsl import operations
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.scalar.expr import cast, const, local
+
+X, Y = ArrayParameter("x", "float32"), ArrayParameter("y", "float32", "write")
+N = ScalarParameter("n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+def test_random_kernels_have_the_bits_of_the_interpreter(group: bool) -> None:
+    for seed in range(12):
+        check(draw_narrow(seed, group))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(1, 50))
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+def test_more_random_kernels_have_the_bits_of_the_interpreter(group: bool, block: int) -> None:
+    for seed in range(block * 12, (block + 1) * 12):
+        check(draw_narrow(seed, group))
+
+
+def compensated(values: np.ndarray) -> Launch:
+    """A sum that carries what each addition lost, which is nothing to a driver that computes with real numbers."""
+    total, lost, j = Let("total", const(0.0, "float32")), Let("lost", const(0.0, "float32")), local("j", "int64")
+    x = Let("v", X[j] + lost.local)
+    s = Let("s", total.local + x.local)
+    back = Let("back", s.local - total.local)
+    error = (total.local - (s.local - back.local)) + (x.local - back.local)
+    body = (x, s, back, Assign("lost", error), Assign("total", s.local))
+    f = Function("total", (X, Y), (N,), "i", (total, lost, For("j", whole(0), N.value, 1, body), Store("y", ITEM, total.local)))
+    return Launch(f, {"x": values, "y": np.zeros(1, np.float32)}, {}, 1, {"n": len(values)})
+
+
+TENTHS = np.full(50_000, 0.1, np.float32)
+TOTAL = np.float32(TENTHS.astype(np.float64).sum())
+
+
+def test_a_compensated_sum_keeps_what_additions_lose() -> None:
+    _, found, _ = ran(compensated(TENTHS))
+    assert found["y"][0] == TOTAL
+
+
+def test_without_fences_the_software_driver_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: what it tests is that fences hold."""
+    if "llvmpipe" not in gpu().adapter.name:
+        pytest.skip("a driver that is not known to cancel terms")
+    monkeypatch.setattr(operations, "fenced", lambda text: text)
+    _, found, _ = ran(compensated(TENTHS))
+    assert abs(found["y"][0] - TOTAL) > 0.1
+
+
+def test_loops_of_an_item_are_as_long_as_they_say() -> None:
+    total, k = Let("total", const(0, "int64")), local("k", "int64")
+    count = For("k", whole(0), N.value, 1, (Assign("total", total.local + (k & 1)),))
+    out = ArrayParameter("y", "int32", "write")
+    f = Function("count", (out,), (N,), "i", (total, count, Store("y", ITEM, cast(total.local, "int32"))))
+    _, found, _ = ran(Launch(f, {"y": np.zeros(3, np.int32)}, {}, 3, {"n": 200_000}))
+    assert found["y"].tolist() == [100_000] * 3
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "float16", "bfloat16"])
+def test_items_that_write_neighbouring_elements_of_a_word_do_not_disturb_each_other(dtype: str) -> None:
+    x, y = ArrayParameter("x", dtype), ArrayParameter("y", dtype, "write")
+    f = Function("copy", (x, y), (), "i", (Store("y", ITEM, x[ITEM]),))
+    values = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, 10_001)
+    arrays = {"x": values.astype(as_dtype(dtype).np), "y": np.zeros(10_001, as_dtype(dtype).np)}
+    check(Launch(f, arrays, {}, 10_001))
