@@ -16,6 +16,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
+from firebrick.ops.batch_rules import leading
 from firebrick.ops.declare import COMPLEX, FLOATS, NUMERIC, REAL, Array, Declare, apart, specials, values
 from firebrick.ops.elementwise import equal, exp, where
 from firebrick.ops.indexing import scatter_add, zeros_like_aval
@@ -183,6 +184,7 @@ def _by_doubling(a: Any, b: Any, *, axis: int, reverse: bool, shifted: bool) -> 
     samples=_recurrence_samples, cost=_cost, bound="memory", fusion="prefix", dtypes=FLOATS + COMPLEX, tolerance=8,
     scale="operands", decompose=_by_doubling,
     facts=lambda operands, results, *, shifted, **_: {"fold": "shifted_recurrence" if shifted else "recurrence"},
+    batch=leading("axis"),
 )  # fmt: skip
 def linear_recurrence(a: Array, b: Array, *, axis: int, reverse: bool, shifted: bool) -> Array:
     """s with s[i] = b[i] + a[i]·s[i-1] along an axis, or with ``shifted`` s[i] = b[i] + a[i-1]·s[i-1]; the first is b's."""
