@@ -24,7 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe, not_a_tensor
-from firebrick.core.other_arguments import several_sizes, unknown_argument
+from firebrick.core.other_arguments import answers_arguments, several_sizes, unknown_argument
 from firebrick.core.rounding import number
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
@@ -56,7 +56,8 @@ def _check_plain(where: str, **values: Any) -> None:
             raise OperandError(f"{where}: {name} is a Python number", describe(name, value), f"read it: {name}.item()")
 
 
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of one value.
 
     Args:
@@ -74,8 +75,6 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, 
         >>> fb.full(2, 7.0).tolist()
         [7.0, 7.0]
     """
-    if _other:
-        raise unknown_argument(full, _other)
     return _filled("full", shape, fill_value, dtype, device)
 
 
@@ -220,7 +219,8 @@ def _like(where: str, x: Any, fill_value: Any, dtype: Any, device: Any) -> Tenso
     return _filled(where, x.shape, fill_value, dtype, x.device if device is None else device)
 
 
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of one value with x's shape.
 
     Args:
@@ -237,12 +237,11 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
         >>> fb.full_like(fb.zeros(2), 3.0).tolist()
         [3.0, 3.0]
     """
-    if _other:
-        raise unknown_argument(full_like, _other)
     return _like("full_like", x, fill_value, dtype, device)
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Zeros with x's shape.
 
     Args:
@@ -255,12 +254,11 @@ def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other:
         >>> fb.zeros_like(fb.ones(2)).tolist()
         [0.0, 0.0]
     """
-    if _other:
-        raise unknown_argument(zeros_like, _other)
     return _like("zeros_like", x, 0, dtype, device)
 
 
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones with x's shape.
 
     Args:
@@ -273,12 +271,11 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: 
         >>> fb.ones_like(fb.zeros(2)).tolist()
         [1.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(ones_like, _other)
     return _like("ones_like", x, 1, dtype, device)
 
 
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of x's shape and unspecified values, to be filled by ``out=``; they are zeros.
 
     Args:
@@ -291,14 +288,11 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, **_other:
         >>> fb.empty_like(fb.ones((2, 3))).shape
         (2, 3)
     """
-    if _other:
-        raise unknown_argument(empty_like, _other)
     return _like("empty_like", x, 0, dtype, device)
 
 
-def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """start, start + step, … before stop (0, 1, … before start if stop is left out).
 
     Args:
@@ -322,8 +316,6 @@ def arange(
         >>> fb.arange(1, 7, 2).tolist()
         [1, 3, 5]
     """
-    if _other:
-        raise unknown_argument(arange, _other)
     goal = find_device(device)
     start, stop, step = map(weak_scalar, (start, stop, step))
     low, high = (0, start) if stop is None else (start, stop)
@@ -382,6 +374,7 @@ def _number(where: str, start: Any, stop: Any, num: Any) -> int:
     return count
 
 
+@answers_arguments
 def linspace(
     start: complex,
     stop: complex,
@@ -391,7 +384,6 @@ def linspace(
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
-    **_other: Never,
 ) -> Tensor:
     """``num`` numbers evenly spaced from start to stop.
 
@@ -414,14 +406,13 @@ def linspace(
         >>> fb.linspace(0.0, 1.0, 3).tolist()
         [0.0, 0.5, 1.0]
     """
-    if _other:
-        raise unknown_argument(linspace, _other)
     start, stop = weak_scalar(start), weak_scalar(stop)
     return _spaced(
         "linspace", np.linspace(start, stop, _number("linspace", start, stop, num), endpoint=endpoint), dtype, device
     )
 
 
+@answers_arguments
 def logspace(
     start: float,
     stop: float,
@@ -432,7 +423,6 @@ def logspace(
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
-    **_other: Never,
 ) -> Tensor:
     """``num`` powers of ``base`` whose exponents are evenly spaced from start to stop.
 
@@ -456,13 +446,12 @@ def logspace(
         >>> fb.logspace(0, 2, 3).tolist()
         [1.0, 10.0, 100.0]
     """
-    if _other:
-        raise unknown_argument(logspace, _other)
     start, stop, base = map(weak_scalar, (start, stop, base))
     found = np.logspace(start, stop, _number("logspace", start, stop, num), base=base, endpoint=endpoint)
     return _spaced("logspace", found, dtype, device)
 
 
+@answers_arguments
 def geomspace(
     start: complex,
     stop: complex,
@@ -472,7 +461,6 @@ def geomspace(
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
-    **_other: Never,
 ) -> Tensor:
     """``num`` numbers from start to stop, each a constant multiple of the one before.
 
@@ -496,8 +484,6 @@ def geomspace(
         >>> fb.geomspace(1.0, 8.0, 4).tolist()
         [1.0, 2.0, 4.0, 8.0]
     """
-    if _other:
-        raise unknown_argument(geomspace, _other)
     start, stop = weak_scalar(start), weak_scalar(stop)
     count = _number("geomspace", start, stop, num)
     if start == 0 or stop == 0:
@@ -507,9 +493,8 @@ def geomspace(
     return _spaced("geomspace", np.geomspace(start, stop, count, endpoint=endpoint), dtype, device)
 
 
-def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """Matrix [n_rows, n_cols] of ones on a diagonal, zeros elsewhere.
 
     Args:
@@ -524,8 +509,6 @@ def eye(
         >>> fb.eye(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(eye, _other)
     goal = find_device(device)
     dt = as_dtype(dtype) if dtype is not None else default_dtype("float", goal)
     rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
@@ -533,7 +516,8 @@ def eye(
     return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)
 
 
-def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32, **_other: Never) -> Tensor:
+@answers_arguments
+def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> Tensor:
     """One row of zeros with a one at each index: shape [..., num_classes].
 
     Args:
@@ -549,8 +533,6 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32, **_o
         >>> fb.one_hot(fb.asarray([1]), 3).tolist()
         [[0.0, 1.0, 0.0]]
     """
-    if _other:
-        raise unknown_argument(one_hot, _other)
     check_operand("one_hot", x, "integer")
     classes = whole("one_hot", "num_classes", num_classes, 0)
     goal = dtypes.dtype_argument("one_hot", dtype)
@@ -559,9 +541,8 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32, **_o
     return astype(OPS["equal"](rows, arange(classes, dtype=dtypes.int64, device=x.device)), goal)
 
 
-def tril_indices(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None, **_other: Never
-) -> tuple[Tensor, Tensor]:
+@answers_arguments
+def tril_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of the elements on and below the k-th diagonal, row by row: a key, ``x[fb.tril_indices(n)]``.
 
     Args:
@@ -578,14 +559,11 @@ def tril_indices(
         >>> [at.tolist() for at in fb.tril_indices(2)]
         [[0, 1, 1], [0, 0, 1]]
     """
-    if _other:
-        raise unknown_argument(tril_indices, _other)
     return _triangle("tril_indices", n_rows, n_cols, k, device, lower=True)
 
 
-def triu_indices(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None, **_other: Never
-) -> tuple[Tensor, Tensor]:
+@answers_arguments
+def triu_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of the elements on and above the k-th diagonal, row by row: a key, ``x[fb.triu_indices(n)]``.
 
     Args:
@@ -602,8 +580,6 @@ def triu_indices(
         >>> [at.tolist() for at in fb.triu_indices(2)]
         [[0, 0, 1], [0, 1, 1]]
     """
-    if _other:
-        raise unknown_argument(triu_indices, _other)
     return _triangle("triu_indices", n_rows, n_cols, k, device, lower=False)
 
 
@@ -624,7 +600,8 @@ def _matrix(where: str, x: Any) -> Tensor:
     return x
 
 
-def tril(x: Tensor, /, *, k: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """x with zeros above the k-th diagonal of its last two axes.
 
     Args:
@@ -636,14 +613,13 @@ def tril(x: Tensor, /, *, k: int = 0, **_other: Never) -> Tensor:
         >>> fb.tril(fb.ones((2, 2))).tolist()
         [[1.0, 0.0], [1.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(tril, _other)
     x, k = _matrix("tril", x), whole("tril", "k", k)
     keep = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_), x.device)
     return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
 
 
-def triu(x: Tensor, /, *, k: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """x with zeros below the k-th diagonal of its last two axes.
 
     Args:
@@ -655,8 +631,6 @@ def triu(x: Tensor, /, *, k: int = 0, **_other: Never) -> Tensor:
         >>> fb.triu(fb.ones((2, 2))).tolist()
         [[1.0, 1.0], [0.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(triu, _other)
     x, k = _matrix("triu", x), whole("triu", "k", k)
     drop = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=np.bool_), x.device)
     return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
