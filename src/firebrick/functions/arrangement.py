@@ -18,7 +18,6 @@ from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import known_now, staged
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import astype, greater_equal, minimum
 from firebrick.functions.movement import (
     _list,
@@ -33,6 +32,7 @@ from firebrick.functions.movement import (
     split,
     swapaxes,
 )
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import cumulative_sum
 from firebrick.ops import OPS
 

@@ -16,10 +16,10 @@ from firebrick.core.precision import widened
 from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal, where
 from firebrick.functions.movement import broadcast_to, expand_dims
 from firebrick.functions.normalisation import softmax
+from firebrick.functions.ranges import arange
 from firebrick.functions.utility import any as any_of
 from firebrick.ops import OPS
 

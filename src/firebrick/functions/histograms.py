@@ -24,7 +24,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest
 from firebrick.functions.checks import check_range, deferred, known_now, staged
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import arange, ones, zeros
+from firebrick.functions.creation import ones, zeros
 from firebrick.functions.elementwise import (
     astype,
     equal,
@@ -36,6 +36,7 @@ from firebrick.functions.elementwise import (
     where,
 )
 from firebrick.functions.movement import concat, flip, reshape
+from firebrick.functions.ranges import arange
 from firebrick.functions.searching import fixed_size
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import min as min_

@@ -19,11 +19,11 @@ from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import tril, triu
 from firebrick.functions.elementwise import astype, exp
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, concat, expand_dims, matrix_transpose, reshape
 from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.triangles import tril, triu
 from firebrick.ops import OPS
 from firebrick.ops.casts import conjugate, real
 from firebrick.ops.linalg import check_precise

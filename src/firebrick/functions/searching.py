@@ -23,9 +23,9 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.axes import Axis, check_reduced, default_int, operand, reduce, truth
 from firebrick.functions.checks import known_now
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import astype, floor_divide, remainder, where
 from firebrick.functions.movement import reshape, stack
+from firebrick.functions.ranges import arange
 from firebrick.ops import OPS
 
 

@@ -13,10 +13,10 @@ from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import clip, equal, greater, less, logical_and, logical_not, logical_or, not_equal, where
 from firebrick.functions.indexing import in_default_int, take_along_axis
 from firebrick.functions.movement import expand_dims
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import sum as sum_
 from firebrick.train.errors import TrainingError
 from firebrick.train.metrics.metric import (
