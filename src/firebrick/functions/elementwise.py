@@ -1,7 +1,7 @@
 """Elementwise functions of the Array API standard, each derived from its entry in the op table.
 
 All take ``out=``, a tensor of the result's shape, dtype and device whose handle is rebound to the result. Operands
-broadcast; those of one kind promote to their common dtype; Python and NumPy scalars take the dtype of the tensor beside them.
+broadcast; those of one kind promote to their common dtype; Python and NumPy scalars take the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Args:
         x: Tensor of any shape, of a numeric dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -263,7 +263,7 @@ _SIGN = OPS["sign"]
 
 @answers_arguments
 def round(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """The nearest integer; halves go to the even one. Of a complex x, that of each part.
+    """The nearest integer, halves to the even one; of a complex x, of its two parts.
 
     Args:
         x: Tensor of any shape, of a numeric dtype.
@@ -309,7 +309,7 @@ def nextafter(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None
     """The neighbour of x1 towards x2 among the numbers of their dtype; x2 where they are equal.
 
     Args:
-        x1: Tensor of a floating dtype, or Python scalar beside one.
+        x1: Tensor of a floating dtype, or a Python scalar if x2 is a tensor.
         x2: Tensor of a shape that broadcasts with that of x1, or Python scalar.
         out: Tensor to rebind to the result; may be an operand.
 
@@ -331,7 +331,7 @@ def reciprocal(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -348,7 +348,7 @@ def rsqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -365,7 +365,7 @@ def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -395,7 +395,7 @@ def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Args:
         x: Tensor of any shape, of a numeric dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
