@@ -133,23 +133,15 @@ from firebrick.functions.convolution import (
     conv_transpose3d,
 )
 from firebrick.functions.creation import (
-    arange,
     empty,
     empty_like,
     eye,
     full,
     full_like,
-    geomspace,
-    linspace,
-    logspace,
     meshgrid,
     one_hot,
     ones,
     ones_like,
-    tril,
-    tril_indices,
-    triu,
-    triu_indices,
     zeros,
     zeros_like,
 )
@@ -314,6 +306,12 @@ from firebrick.functions.pooling import (
     max_unpool,
 )
 from firebrick.functions.quantiles import median, nanmedian, nanquantile, percentile, quantile
+from firebrick.functions.ranges import (
+    arange,
+    geomspace,
+    linspace,
+    logspace,
+)
 from firebrick.functions.searching import argmax, argmin, argwhere, count_nonzero, flatnonzero, nonzero, searchsorted
 from firebrick.functions.sets import isin, unique, unique_all, unique_counts, unique_inverse, unique_values
 from firebrick.functions.similarity import (
@@ -340,6 +338,12 @@ from firebrick.functions.statistical import (
     std,
     sum,
     var,
+)
+from firebrick.functions.triangles import (
+    tril,
+    tril_indices,
+    triu,
+    triu_indices,
 )
 from firebrick.functions.utility import all, allclose, any, diff, isclose
 from firebrick.functions.windows import fold2d, pad, unfold, unfold2d

@@ -8,7 +8,9 @@ import random
 import pytest
 
 from firebrick.compiler.fusion.affine import Affine, affine, value, variable
+from firebrick.compiler.fusion.validate import _Names
 from firebrick.ops.index_maps import flat, unflattened
+from firebrick.scalar.expr import const, node
 
 
 def at(x: Affine | int, point: dict[object, int]) -> int:
@@ -95,3 +97,13 @@ def test_values_known_only_at_run_time_are_equal_where_their_keys_are() -> None:
 def test_a_divisor_that_is_not_positive_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a divisor is positive\. Received: 0"):
         affine(variable("i", 3)) // 0
+
+
+def test_an_expression_of_positions_is_their_affine_sum() -> None:
+    names = _Names()
+    i, j = affine(variable(0, 8)), affine(variable(1, 8)) * 4
+    a, b, three = names.position(i), names.position(j), const(3, "int64")
+    assert names.number(node("add", "int64", (a, b))) == i + j
+    assert names.number(node("sub", "int64", (a, b))) == i - j
+    assert names.number(node("mul", "int64", (a, three))) == i * 3
+    assert names.number(node("add", "int64", (node("mul", "int64", (b, three)), three))) == j * 3 + 3

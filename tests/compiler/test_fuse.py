@@ -214,6 +214,15 @@ def test_reductions_of_rows_of_other_lengths_stay_apart() -> None:
     assert all(sum(m.op.fusion == "row" for m in n.params["body"].nodes) <= 2 for n in fused(made))
 
 
+@pytest.mark.parametrize(("axis", "indices", "joined"), [(0, N, False), (1, N, False), (1, 1, True)])
+def test_a_row_is_computed_where_one_element_of_it_is_read_alone(axis: int, indices: int, joined: bool) -> None:
+    g = graph_of(Aval((N, N), F), Aval((N, indices), fb.int64))
+    rows = add(g, "softmax", 0, axis=1)
+    g.outputs = (add(g, "multiply", add(g, "gather", rows, 1, axis=axis), rows), rows)
+    made = fuse(g, kind_of, POLICY)
+    assert any({"softmax", "gather"} <= {m.op.name for m in n.params["body"].nodes} for n in fused(made)) is joined
+
+
 def test_a_fused_operation_refuses_operands_of_other_shapes() -> None:
     g = graph_of(Aval((2,), F))
     g.outputs = (add(g, "abs", 0),)

@@ -92,6 +92,19 @@ def test_positions_are_64_bit_numbers(target: Target) -> None:
     assert [row.nonzero()[0].tolist() for row in found] == [[7, 4093, 4095], []]
 
 
+def test_a_number_that_is_scattered_into_is_that_of_its_dtype() -> None:
+    at, large = np.array([[1], [0]]), (1 << 53) + 1
+    for number in (np.array(large), np.array(0.5, np.float32), np.array(True)):
+        new = np.zeros((2, 1), number.dtype)
+        body = body_of(
+            (at, new), ("constant", (), {"value": number}), ("broadcast_to", (2,), {"shape": (2, 3)}),
+            ("scatter", (3, 0, 1), {"axis": 1}),
+        )  # fmt: skip
+        start = scatter(body).start
+        assert start == number.item()
+        assert type(start) is type(number.item())
+
+
 def test_results_of_more_than_2_to_the_31_elements_are_written_in_place() -> None:
     size = (1 << 31) + 64
     x = np.zeros(size, np.uint8)

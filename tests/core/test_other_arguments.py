@@ -231,3 +231,31 @@ def test_the_setting_of_an_activation_may_come_by_position(name: str) -> None:
     x, fn = fb.asarray([-2.0, -0.1, 0.5]), getattr(fb, name)
     (setting,) = [n for n in inspect.signature(fn).parameters if n not in ("x", "_other")]
     assert fn(x, 0.3).tolist() == fn(x, **{setting: 0.3}).tolist() != fn(x).tolist()
+
+
+COUNTED = [
+    name
+    for name, member in CALLABLES.items()
+    if inspect.isfunction(member) and member.__module__.startswith("firebrick.functions")
+    if "__" not in name
+    and member.__code__.co_name != "function"  # a single elementwise operation, whose operands Python counts
+    if not any(p.kind is p.VAR_POSITIONAL for p in parameters(member).values())
+]
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_function_answers_more_arguments_by_position_than_it_takes(name: str) -> None:
+    places = [p for p in parameters(CALLABLES[name]).values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    with pytest.raises(fb.ArgumentError, match=r"by position(.|\n)*(by name: |leave them out)"):
+        CALLABLES[name](*[None] * len(places), None)
+
+
+def test_most_functions_answer_more_arguments_by_position_than_they_take() -> None:
+    assert len(COUNTED) > 200
+
+
+def test_a_layer_without_arguments_answers_those_of_pytorch() -> None:
+    text = "ReLU takes no arguments by position\nReceived: True.\nRemedy: leave them out: there are no other arguments."
+    with pytest.raises(fb.ArgumentError) as caught:
+        nn.ReLU(True)  # type: ignore[call-arg]
+    assert str(caught.value) == text

@@ -139,7 +139,7 @@ def test_binary_cross_entropy_with_logits(reduction: str, device: str) -> None:
     for weighted, positive in product((False, True), (False, True)):
         alike(
             lambda x, y, w, p, u=weighted, v=positive: fb.binary_cross_entropy_with_logits(
-                x, y, w if u else None, p if v else None, reduction=reduction
+                x, y, w if u else None, pos_weight=p if v else None, reduction=reduction
             ),
             lambda x, y, w, p, u=weighted, v=positive: F.binary_cross_entropy_with_logits(
                 x, y, w if u else None, pos_weight=p if v else None, reduction=reduction

@@ -23,12 +23,13 @@ from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.core.dtypes import float32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import arange, full, ones_like, zeros
+from firebrick.functions.creation import full, ones_like, zeros
 from firebrick.functions.elementwise import abs as absolute
 from firebrick.functions.elementwise import astype, clip, floor, less, maximum, minimum, sqrt, where
 from firebrick.functions.elementwise import round as nearest
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as total

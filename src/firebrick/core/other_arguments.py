@@ -261,7 +261,7 @@ def answers_arguments(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def _too_many(fn: Callable[..., Any], args: tuple[Any, ...], places: Sequence[str], by_name: Sequence[str]) -> ArgumentError:
-    """The error for arguments by position that a function takes by name only.
+    """The error for more arguments by position than a function takes.
 
     Args:
         fn: The function.
@@ -274,10 +274,11 @@ def _too_many(fn: Callable[..., Any], args: tuple[Any, ...], places: Sequence[st
     given = args[method:]
     more = given[len(places) :]
     names = f"{by_name[0]}={_shown(more[0])}" if len(by_name) == len(more) == 1 else ", ".join(f"{n}=…" for n in by_name[:6])
+    listed = f" ({', '.join(places)})" if places else ""
     return ArgumentError(
-        f"{name} takes {len(places)} {'argument' if len(places) == 1 else 'arguments'} by position ({', '.join(places)})",
-        f"{len(given)}, the last ones {', '.join(map(_shown, more))}",
-        f"pass the others by name: {names}",
+        f"{name} takes {len(places) or 'no'} {'argument' if len(places) == 1 else 'arguments'} by position{listed}",
+        f"{len(given)}, the last ones {', '.join(map(_shown, more))}" if places else ", ".join(map(_shown, more)),
+        f"pass the others by name: {names}" if by_name else "leave them out: there are no other arguments",
         op=name,
     )
 
@@ -288,7 +289,7 @@ def refuse_unknown(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping
     parameters = inspect.signature(fn).parameters
     places = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     by_name = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY and n not in named]
-    if len(args) > len(places) and by_name and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+    if len(args) > len(places) and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
         raise _too_many(fn, args, [n for n in places if n != "self"], by_name) from None
     if not named:
         return

@@ -7,12 +7,12 @@ the slope that PyTorch takes, which the docstring states where it is not plain.
 from __future__ import annotations
 
 import math
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.bind import unary
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis
@@ -134,7 +134,8 @@ def mish(x: Tensor, /) -> Tensor:
     return x * tanh(softplus(x))
 
 
-def leaky_relu(x: Tensor, /, negative_slope: float = 0.01, **_other: Never) -> Tensor:
+@answers_arguments
+def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else negative_slope · x; at 0 the slope is ``negative_slope``.
 
     Args:
@@ -146,14 +147,13 @@ def leaky_relu(x: Tensor, /, negative_slope: float = 0.01, **_other: Never) -> T
         >>> fb.leaky_relu(fb.asarray([-2.0, 2.0]), negative_slope=0.5).tolist()
         [-1.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(leaky_relu, _other)
     _check("leaky_relu", x=x)
     negative_slope = number("leaky_relu", "negative_slope", negative_slope)
     return where(x > 0.0, x, x * negative_slope)
 
 
-def prelu(x: Tensor, weight: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def prelu(x: Tensor, weight: Tensor, /) -> Tensor:
     """x where it is positive, else weight · x, with a learned weight for all channels or one each.
 
     Args:
@@ -167,8 +167,6 @@ def prelu(x: Tensor, weight: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.prelu(fb.asarray([-2.0, 2.0]), fb.asarray([0.25])).tolist()
         [-0.5, 2.0]
     """
-    if _other:
-        raise unknown_argument(prelu, _other)
     _check("prelu", x=x, weight=weight)
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.ndim > 1 or weight.size not in (1, channels):
@@ -244,7 +242,8 @@ def selu(x: Tensor, /) -> Tensor:
     return where(x > 0.0, x * _SELU_SCALE, expm1(_below(x)) * (_SELU_ALPHA * _SELU_SCALE))
 
 
-def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0, **_other: Never) -> Tensor:
+@answers_arguments
+def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to [min_val, max_val]; the slope at a limit is 0 (``fb.clip`` passes gradients there).
 
     Args:
@@ -257,8 +256,6 @@ def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0, **_other
         >>> fb.hardtanh(fb.asarray([-3.0, 0.5, 3.0])).tolist()
         [-1.0, 0.5, 1.0]
     """
-    if _other:
-        raise unknown_argument(hardtanh, _other)
     _check("hardtanh", x=x)
     if not number("hardtanh", "min_val", min_val) < number("hardtanh", "max_val", max_val):
         raise ConfigError("hardtanh: min_val is smaller than max_val", f"{min_val!r} and {max_val!r}", "exchange them")
@@ -266,7 +263,8 @@ def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0, **_other
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
 
-def relu6(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def relu6(x: Tensor, /) -> Tensor:
     """x limited to [0, 6]; the slope at a limit is 0.
 
     Args:
@@ -277,8 +275,6 @@ def relu6(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.relu6(fb.asarray([-1.0, 3.0, 9.0])).tolist()
         [0.0, 3.0, 6.0]
     """
-    if _other:
-        raise unknown_argument(relu6, _other)
     _check("relu6", x=x)
     return hardtanh(x, min_val=0.0, max_val=6.0)
 
@@ -354,7 +350,8 @@ def _check_threshold(name: str, lambd: float) -> None:
         raise ConfigError(f"{name}: lambd is ≥ 0", f"lambd={lambd!r}", "pass 0.5 or another number ≥ 0")
 
 
-def softshrink(x: Tensor, /, lambd: float = 0.5, **_other: Never) -> Tensor:
+@answers_arguments
+def softshrink(x: Tensor, /, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by ``lambd``, and 0 where it is nearer; the slope at ±lambd is 0.
 
     Args:
@@ -366,14 +363,13 @@ def softshrink(x: Tensor, /, lambd: float = 0.5, **_other: Never) -> Tensor:
         >>> fb.softshrink(fb.asarray([-2.0, 0.25, 2.0])).tolist()
         [-1.5, 0.0, 1.5]
     """
-    if _other:
-        raise unknown_argument(softshrink, _other)
     _check("softshrink", x=x)
     _check_threshold("softshrink", lambd)
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, where(x != x, x, 0.0)))
 
 
-def hardshrink(x: Tensor, /, lambd: float = 0.5, **_other: Never) -> Tensor:
+@answers_arguments
+def hardshrink(x: Tensor, /, lambd: float = 0.5) -> Tensor:
     """x, and 0 where |x| ≤ lambd.
 
     Args:
@@ -385,13 +381,12 @@ def hardshrink(x: Tensor, /, lambd: float = 0.5, **_other: Never) -> Tensor:
         >>> fb.hardshrink(fb.asarray([-2.0, 0.25, 2.0])).tolist()
         [-2.0, 0.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(hardshrink, _other)
     _check("hardshrink", x=x)
     _check_threshold("hardshrink", lambd)
     return where(abs(x) <= lambd, 0.0, x)
 
 
+@answers_arguments
 def threshold(x: Tensor, /, threshold: float, value: float) -> Tensor:
     """x where it is above ``threshold``, else ``value``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import known_now, staged
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import astype, greater_equal, minimum
 from firebrick.functions.movement import (
     _list,
@@ -33,11 +32,13 @@ from firebrick.functions.movement import (
     split,
     swapaxes,
 )
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import cumulative_sum
 from firebrick.ops import OPS
 
 
-def hstack(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
+@answers_arguments
+def hstack(arrays: Sequence[Tensor], /) -> Tensor:
     """Tensors joined along their second axis; vectors along their only one.
 
     Args:
@@ -48,13 +49,12 @@ def hstack(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
         >>> fb.hstack([fb.asarray([[1], [2]]), fb.asarray([[3], [4]])]).tolist()
         [[1, 3], [2, 4]]
     """
-    if _other:
-        raise unknown_argument(hstack, _other)
     found = [atleast_1d(a) for a in _list("hstack", arrays)]
     return join("hstack", found, 0 if found[0].ndim == 1 else 1)
 
 
-def vstack(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
+@answers_arguments
+def vstack(arrays: Sequence[Tensor], /) -> Tensor:
     """Tensors joined along their first axis; vectors as rows.
 
     Args:
@@ -65,12 +65,11 @@ def vstack(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
         >>> fb.vstack([fb.asarray([1, 2]), fb.asarray([3, 4])]).tolist()
         [[1, 2], [3, 4]]
     """
-    if _other:
-        raise unknown_argument(vstack, _other)
     return join("vstack", [atleast_2d(a) for a in _list("vstack", arrays)], 0)
 
 
-def unstack(x: Tensor, /, axis: int = 0, **_other: Never) -> tuple[Tensor, ...]:
+@answers_arguments
+def unstack(x: Tensor, /, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices of x along an axis, without that axis: what ``stack`` joins again.
 
     Args:
@@ -82,8 +81,6 @@ def unstack(x: Tensor, /, axis: int = 0, **_other: Never) -> tuple[Tensor, ...]:
         >>> [row.tolist() for row in fb.unstack(fb.asarray([[1, 2], [3, 4]]))]
         [[1, 2], [3, 4]]
     """
-    if _other:
-        raise unknown_argument(unstack, _other)
     _operand("unstack", x)
     at = normalize_axis(axis, x.ndim, "unstack")
     rest = (*x.shape[:at], *x.shape[at + 1 :])
@@ -95,7 +92,8 @@ def _cut(x: Tensor, ends: Sequence[int], at: int) -> list[Tensor]:
     return split(x, [b - a for a, b in zip((0, *ends), (*ends, x.shape[at]), strict=True)], axis=at)
 
 
-def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0, **_other: Never) -> list[Tensor]:
+@answers_arguments
+def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
     """x cut into parts of nearly equal size, the first ones being larger, or at given indices.
 
     Args:
@@ -108,8 +106,6 @@ def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0, **_o
         >>> [part.tolist() for part in fb.array_split(fb.asarray([1, 2, 3, 4, 5]), 3)]
         [[1, 2], [3, 4], [5]]
     """
-    if _other:
-        raise unknown_argument(array_split, _other)
     _operand("array_split", x)
     at = normalize_axis(axis, x.ndim, "array_split")
     n = x.shape[at]
@@ -122,7 +118,8 @@ def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0, **_o
     return split(x, [n // count + (k < n % count) for k in range(count)], axis=at)
 
 
-def chunk(x: Tensor, chunks: int, /, axis: int = 0, **_other: Never) -> list[Tensor]:
+@answers_arguments
+def chunk(x: Tensor, chunks: int, /, axis: int = 0) -> list[Tensor]:
     """x cut into at most ``chunks`` parts of one size, the last being smaller where it does not divide.
 
     Args:
@@ -135,8 +132,6 @@ def chunk(x: Tensor, chunks: int, /, axis: int = 0, **_other: Never) -> list[Ten
         >>> [part.tolist() for part in fb.chunk(fb.asarray([1, 2, 3, 4, 5]), 3)]
         [[1, 2], [3, 4], [5]]
     """
-    if _other:
-        raise unknown_argument(chunk, _other)
     _operand("chunk", x)
     at = normalize_axis(axis, x.ndim, "chunk")
     count = _count("chunk", "chunks", chunks)
@@ -155,7 +150,8 @@ def _count(where: str, name: str, value: Any) -> int:
     return found
 
 
-def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1), **_other: Never) -> Tensor:
+@answers_arguments
+def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1)) -> Tensor:
     """x turned ``k`` times by 90 degrees in the plane of two axes, from the first towards the second.
 
     Args:
@@ -168,8 +164,6 @@ def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1), **_other: N
         >>> fb.rot90(fb.asarray([[1, 2], [3, 4]])).tolist()
         [[2, 4], [1, 3]]
     """
-    if _other:
-        raise unknown_argument(rot90, _other)
     _operand("rot90", x)
     k = whole("rot90", "k", k)
     if not isinstance(axes, (tuple, list)):
@@ -186,7 +180,8 @@ def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1), **_other: N
     return flip(swapaxes(x, *at), axis=at[1])
 
 
-def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
     """Elements moved along axes; what leaves at the end comes back at the start.
 
     Args:
@@ -199,8 +194,6 @@ def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | N
         >>> fb.roll(fb.asarray([1, 2, 3, 4]), 1).tolist()
         [4, 1, 2, 3]
     """
-    if _other:
-        raise unknown_argument(roll, _other)
     _operand("roll", x)
     if axis is None:
         if isinstance(shift, (tuple, list)):
@@ -222,7 +215,8 @@ def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | N
     return x
 
 
-def tile(x: Tensor, repetitions: int | Sequence[int], /, **_other: Never) -> Tensor:
+@answers_arguments
+def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
     """x side by side with itself, ``repetitions[k]`` times along axis k; missing axes or repetitions are 1, in front.
 
     Args:
@@ -234,8 +228,6 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /, **_other: Never) -> Ten
         >>> fb.tile(fb.asarray([1, 2]), (2, 2)).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
-    if _other:
-        raise unknown_argument(tile, _other)
     _operand("tile", x)
     times = normalize_shape(repetitions, "tile")
     n = max(x.ndim, len(times))
@@ -246,9 +238,9 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /, **_other: Never) -> Ten
     return reshape(wide, tuple(t * d for t, d in zip(times, sizes, strict=True)))
 
 
+@answers_arguments
 def repeat(
     x: Tensor, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None, *, size: int | None = None,
-    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """Each element repeated, its copies next to each other.
 
@@ -269,8 +261,6 @@ def repeat(
         >>> fb.repeat(fb.asarray([1, 2]), fb.asarray([2, 1]), size=4).tolist()
         [1, 1, 2, 2]
     """
-    if _other:
-        raise unknown_argument(repeat, _other)
     _operand("repeat", x)
     check_devices("repeat", x=x, repeats=repeats)
     length = None if size is None else whole("repeat", "size", size, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Never, Protocol
+from typing import Any, Protocol
 
 from firebrick.core.autocast import autocast, narrow
 from firebrick.core.bind import bind
@@ -11,15 +11,15 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import bool_, result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import widened
 from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal, where
 from firebrick.functions.movement import broadcast_to, expand_dims
 from firebrick.functions.normalisation import softmax
+from firebrick.functions.ranges import arange
 from firebrick.functions.utility import any as any_of
 from firebrick.ops import OPS
 
@@ -31,10 +31,10 @@ class Bernoulli(Protocol):
         """True with probability p."""
 
 
+@answers_arguments
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, /, *, mask: Tensor | None = None, bias: Tensor | None = None,
     causal: bool = False, dropout: float = 0.0, generator: Bernoulli | None = None, scale: float | None = None,
-    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """dropout(softmax(scale · query keyᵀ + bias)) value, over the keys that a query may look at.
 
@@ -71,8 +71,6 @@ def scaled_dot_product_attention(
         >>> fb.scaled_dot_product_attention(q, q, v, causal=True).tolist()
         [[[1.0], [2.0]]]
     """
-    if _other:
-        raise unknown_argument(scaled_dot_product_attention, _other)
     weights = _check(query, key, value, mask, bias)
     if scale is not None:
         scale = number(_NAME, "scale", scale)

@@ -7,6 +7,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.bind import bind, unary
 from firebrick.core.dtypes import real_of
 from firebrick.core.operands import check_operand, check_out, not_a_tensor
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import Scalar, atan2, isnan, positive, where
 from firebrick.ops import OPS
@@ -28,6 +29,7 @@ def _as_it_is(where_: str, x: Tensor, out: Tensor | None) -> Tensor:
     return own_handle(x)
 
 
+@answers_arguments
 def real(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The real part of x; a real x as it is.
 
@@ -48,6 +50,7 @@ def real(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return unary(_REAL, x) if out is None else bind(_REAL, (x,), {}, out)  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def imag(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The imaginary part of x; zeros for a real x.
 
@@ -70,6 +73,7 @@ def imag(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return unary(_IMAG, x) if out is None else bind(_IMAG, (x,), {}, out)  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def conj(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugate of x; a real x as it is, without a copy.
 
@@ -87,6 +91,7 @@ def conj(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return unary(_CONJ, x) if out is None else bind(_CONJ, (x,), {}, out)  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def angle(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The angle of x in the complex plane, in radians in [-π, π]: atan2(imag, real). Of a real x: π where it is negative.
 
@@ -109,6 +114,7 @@ def angle(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return _as_it_is("angle", flat, out)
 
 
+@answers_arguments
 def complex(re: Tensor | Scalar, im: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
     """re + i · im.
 

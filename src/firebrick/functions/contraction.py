@@ -18,7 +18,7 @@ from firebrick.core.bind import bind
 from firebrick.core.dtypes import no_common_dtype, promote
 from firebrick.core.errors import ConfigError, OperandError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments, unknown_argument
 from firebrick.core.tensor import Tensor
 from firebrick.functions.diagonals import diagonal
 from firebrick.functions.elementwise import astype
@@ -308,7 +308,8 @@ def _leads(b: Labels, a: Labels, output: Labels) -> bool:
     return bool(own) and own[0] in b
 
 
-def outer(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Every product of an element of x1 with one of x2; both are flattened.
 
     Args:
@@ -323,8 +324,6 @@ def outer(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.outer(fb.asarray([1, 2]), fb.asarray([3, 4])).tolist()
         [[3, 4], [6, 8]]
     """
-    if _other:
-        raise unknown_argument(outer, _other)
     check_operand("outer", x1, "numeric", "x1")
     check_operand("outer", x2, "numeric", "x2")
     check_devices("outer", x1=x1, x2=x2)

@@ -6,7 +6,7 @@ borrowed is never written.
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor, number_kind
@@ -48,7 +48,8 @@ def dtype_for(value: Any, dtype: Any, device: Device) -> DType:
     return default_dtype("float", device)
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or any object that supports DLPack.
 
     Args:
@@ -71,8 +72,6 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         tensor([[1, 2],
                 [3, 4]], dtype=int64, device=cpu:0)
     """
-    if _other:
-        raise unknown_argument(asarray, _other)
     if isinstance(obj, Tensor):
         x = obj if device is None else to_device(obj, device)
         if dtype is not None and as_dtype(dtype) is not x.dtype:
@@ -223,7 +222,8 @@ def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bo
     return hooks.from_host(np.asarray(host, goal.np), device)
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor that borrows the memory of another library's array (never written by Firebrick), or copies it.
 
     Args:
@@ -240,8 +240,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None, **_o
         >>> fb.from_dlpack(np.arange(3.0)).tolist()
         [0.0, 1.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(from_dlpack, _other)
     if isinstance(x, Tensor):
         found = asarray(x, device=device, copy=copy)
         return reshape(found, found.shape) if found is x else found  # another handle, which += of x does not change

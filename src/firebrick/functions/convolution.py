@@ -5,14 +5,14 @@ x is [batch, channels, *image]; ``stride``, ``padding`` and ``dilation`` are an 
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.autocast import narrow
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 from firebrick.ops.convolution import places_of
@@ -28,9 +28,10 @@ _LAYOUTS = (
 )
 
 
+@answers_arguments
 def conv1d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
-    groups: int = 1, **_other: Never,
+    groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution (cross-correlation) over one axis; arguments as for ``fb.conv2d``.
 
@@ -51,14 +52,13 @@ def conv1d(
         >>> fb.conv1d(fb.ones((1, 1, 4)), fb.ones((1, 1, 2))).tolist()
         [[[2.0, 2.0, 2.0]]]
     """
-    if _other:
-        raise unknown_argument(conv1d, _other)
     return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
+@answers_arguments
 def conv2d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
-    groups: int = 1, **_other: Never,
+    groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution (cross-correlation) over two axes.
 
@@ -83,14 +83,13 @@ def conv2d(
         >>> fb.conv2d(fb.ones((1, 1, 3, 3)), fb.ones((1, 1, 2, 2))).tolist()
         [[[[4.0, 4.0], [4.0, 4.0]]]]
     """
-    if _other:
-        raise unknown_argument(conv2d, _other)
     return _conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
+@answers_arguments
 def conv3d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
-    groups: int = 1, **_other: Never,
+    groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution (cross-correlation) over three axes; arguments as for ``fb.conv2d``.
 
@@ -111,14 +110,13 @@ def conv3d(
         >>> fb.conv3d(fb.ones((1, 1, 2, 2, 2)), fb.ones((1, 1, 2, 2, 2))).tolist()
         [[[[[8.0]]]]]
     """
-    if _other:
-        raise unknown_argument(conv3d, _other)
     return _conv("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
 
 
+@answers_arguments
 def conv_transpose1d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
-    output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, **_other: Never,
+    output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution over one axis; arguments as for ``fb.conv_transpose2d``.
 
@@ -140,14 +138,13 @@ def conv_transpose1d(
         >>> fb.conv_transpose1d(fb.ones((1, 1, 2)), fb.ones((1, 1, 2)), stride=2).tolist()
         [[[1.0, 1.0, 1.0, 1.0]]]
     """
-    if _other:
-        raise unknown_argument(conv_transpose1d, _other)
     return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
+@answers_arguments
 def conv_transpose2d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
-    output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, **_other: Never,
+    output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution over two axes: the gradient of ``fb.conv2d`` with these settings by its input.
 
@@ -172,14 +169,13 @@ def conv_transpose2d(
         >>> fb.conv_transpose2d(fb.ones((1, 1, 2, 2)), fb.ones((1, 1, 2, 2))).tolist()
         [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
     """
-    if _other:
-        raise unknown_argument(conv_transpose2d, _other)
     return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
+@answers_arguments
 def conv_transpose3d(
     x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
-    output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, **_other: Never,
+    output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution over three axes; arguments as for ``fb.conv_transpose2d``.
 
@@ -201,8 +197,6 @@ def conv_transpose3d(
         >>> fb.conv_transpose3d(fb.ones((1, 1, 1, 1, 1)), fb.ones((1, 3, 2, 2, 2))).shape
         (1, 3, 2, 2, 2)
     """
-    if _other:
-        raise unknown_argument(conv_transpose3d, _other)
     return _transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 

@@ -8,7 +8,7 @@ infinite (or 0), with gradient 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.functions.checks import check_range, deferred, known_now, staged
@@ -47,9 +47,10 @@ _NEVER = -1e30  # the logarithm of zero: finite, and far below any sum of logari
 Lengths = Tensor | Sequence[int]
 
 
+@answers_arguments
 def ctc_loss(
     log_probabilities: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, /, *, blank: int = 0,
-    zero_infinity: bool = False, reduction: str = "mean", **_other: Never,
+    zero_infinity: bool = False, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """-log of the probability of each target sequence, summed over all alignments of it with the input.
 
@@ -79,8 +80,6 @@ def ctc_loss(
         >>> round(fb.exp(-fb.ctc_loss(x, fb.asarray([[1]]), [2], [1], reduction="none")).tolist()[0], 4)  # 01, 10, 11 of 4
         0.75
     """
-    if _other:
-        raise unknown_argument(ctc_loss, _other)
     name = "ctc_loss"
     check_reduction(name, reduction)
     blank = python_scalar(blank)

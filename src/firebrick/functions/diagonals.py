@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Never
-
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
@@ -32,7 +30,8 @@ def _steps(lead: tuple[int, ...], first: int, length: int, step: int) -> dict[st
     }
 
 
-def diagonal(x: Tensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, **_other: Never) -> Tensor:
+@answers_arguments
+def diagonal(x: Tensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """A diagonal of the matrices in two axes, as a new last axis.
 
     Args:
@@ -46,8 +45,6 @@ def diagonal(x: Tensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, *
         >>> fb.diagonal(fb.asarray([[1, 2], [3, 4]])).tolist()
         [1, 4]
     """
-    if _other:
-        raise unknown_argument(diagonal, _other)
     _operand("diagonal", x)
     offset = whole("diagonal", "offset", offset)
     if x.ndim < 2:
@@ -62,7 +59,8 @@ def diagonal(x: Tensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, *
     return bind(OPS["slice"], (flat,), _steps(lead, first, length, columns + 1))  # type: ignore[no-any-return]
 
 
-def diag_embed(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def diag_embed(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """Square matrices with the last axis of x on a diagonal and zeros elsewhere.
 
     Args:
@@ -79,8 +77,6 @@ def diag_embed(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -
         >>> fb.diag_embed(fb.asarray([1, 2])).tolist()
         [[1, 0], [0, 2]]
     """
-    if _other:
-        raise unknown_argument(diag_embed, _other)
     _operand("diag_embed", x)
     offset = whole("diag_embed", "offset", offset)
     if not x.ndim:
@@ -96,7 +92,8 @@ def diag_embed(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -
     return moveaxis(matrices, (-2, -1), (a, b)) if (a, b) != (x.ndim - 1, x.ndim) else matrices
 
 
-def diag(x: Tensor, /, *, offset: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def diag(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal.
 
     Args:
@@ -110,8 +107,6 @@ def diag(x: Tensor, /, *, offset: int = 0, **_other: Never) -> Tensor:
         >>> fb.diag(fb.asarray([[1, 2], [3, 4]]), offset=1).tolist()
         [2]
     """
-    if _other:
-        raise unknown_argument(diag, _other)
     _operand("diag", x)
     offset = whole("diag", "offset", offset)
     if x.ndim not in (1, 2):

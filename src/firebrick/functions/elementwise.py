@@ -1,7 +1,7 @@
 """Elementwise functions of the Array API standard, each derived from its entry in the op table.
 
 All take ``out=``, a tensor of the result's shape, dtype and device whose handle is rebound to the result. Operands
-broadcast; those of one kind promote to their common dtype; Python and NumPy scalars take the dtype of the tensor beside them.
+broadcast; those of one kind promote to their common dtype; Python and NumPy scalars take the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from firebrick.core.dtypes import DType, bool_, complex64, complex128, dtype_arg
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import KIND_TEXT, Op
 from firebrick.core.operands import check_operand, check_out, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments, unknown_argument
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
@@ -211,12 +211,13 @@ def _check(where_: str, x: Any, kind: str, out: Any, dtype: DType | None = None)
         check_out(where_, out, x.device, Aval(x.shape, dtype or x.dtype))
 
 
+@answers_arguments
 def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """+x: x itself, as another handle.
 
     Args:
         x: Tensor of any shape, of a numeric dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -228,6 +229,7 @@ def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return bind(OPS["subtract"], (x, 0), {}, out)  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def sign(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1; NaN for NaN. Of a complex x: x / |x|, and 0 at 0.
 
@@ -259,8 +261,9 @@ def sign(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 _SIGN = OPS["sign"]
 
 
+@answers_arguments
 def round(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """The nearest integer; halves go to the even one. Of a complex x, that of each part.
+    """The nearest integer, halves to the even one; of a complex x, of its two parts.
 
     Args:
         x: Tensor of any shape, of a numeric dtype.
@@ -284,6 +287,7 @@ def round(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 _ROUND = OPS["round"]
 
 
+@answers_arguments
 def signbit(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """Whether the sign bit of a floating x is set: True for negative numbers and -0.0.
 
@@ -300,11 +304,12 @@ def signbit(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return less(copysign(1.0, x), 0.0, out=out)
 
 
+@answers_arguments
 def nextafter(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
     """The neighbour of x1 towards x2 among the numbers of their dtype; x2 where they are equal.
 
     Args:
-        x1: Tensor of a floating dtype, or Python scalar beside one.
+        x1: Tensor of a floating dtype, or a Python scalar if x2 is a tensor.
         x2: Tensor of a shape that broadcasts with that of x1, or Python scalar.
         out: Tensor to rebind to the result; may be an operand.
 
@@ -320,12 +325,13 @@ def nextafter(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None
     return bind(OPS["nextafter"], (x1, x2), {"dtype": common}, out)  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def reciprocal(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """1 / x, of a floating or complex x.
 
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -336,12 +342,13 @@ def reciprocal(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return divide(1.0, x, out=out)
 
 
+@answers_arguments
 def rsqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """1 / √x, of a floating or complex x.
 
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -352,12 +359,13 @@ def rsqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return divide(1.0, sqrt(x), out=out)
 
 
+@answers_arguments
 def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """2 to the power x, of a floating or complex x.
 
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -368,6 +376,7 @@ def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return pow(2.0, x, out=out)
 
 
+@answers_arguments
 def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
     # a square is a product, which takes a tenth of the time and is rounded once
     if type(x2) in (int, float) and x2 == 2 and isinstance(x1, Tensor):
@@ -380,12 +389,13 @@ def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = Non
 pow.__doc__ = _power.__doc__
 
 
+@answers_arguments
 def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """x · x.
 
     Args:
         x: Tensor of any shape, of a numeric dtype.
-        out: Tensor to rebind to the result; of its dtype and shape.
+        out: Tensor to rebind to the result; of the same dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -404,6 +414,7 @@ def where(condition: Tensor, /) -> tuple[Tensor, ...]: ...
 def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor: ...
 
 
+@answers_arguments
 def where(
     condition: Tensor, x1: Tensor | Scalar | None = None, x2: Tensor | Scalar | None = None, /, *, out: Tensor | None = None
 ) -> Tensor | tuple[Tensor, ...]:
@@ -444,6 +455,7 @@ def _beside(x: Any, value: Any, other: Any) -> Any:
     return as_tensor(value, dt, x.device) if isinstance(value, Weak) else constant(value, dt, x.device)
 
 
+@answers_arguments
 def clip(
     x: Tensor,
     /,
@@ -451,7 +463,6 @@ def clip(
     max: Tensor | Scalar | None = None,
     *,
     out: Tensor | None = None,
-    **_other: Never,
 ) -> Tensor:
     """x limited to [min, max]; a missing bound limits nothing; a gradient passes where x is at a bound.
 
@@ -466,8 +477,6 @@ def clip(
         >>> fb.clip(fb.asarray([-1.0, 0.5, 3.0]), 0.0, 1.0).tolist()
         [0.0, 0.5, 1.0]
     """
-    if _other:
-        raise unknown_argument(clip, _other)
     if not isinstance(x, Tensor):
         raise not_a_tensor("clip", "x", x, None)
     if min is None or max is None:
@@ -486,7 +495,8 @@ def _limits(dt: DType) -> tuple[Any, Any]:
     return float("-inf"), float("inf")
 
 
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap.
 
     Args:
@@ -503,8 +513,6 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None, *
         >>> fb.astype(fb.asarray([1.7, -300.0]), fb.int8).tolist()
         [1, -128]
     """
-    if _other:
-        raise unknown_argument(astype, _other)
     from firebrick.core.errors import DTypeError
 
     if not isinstance(x, Tensor):
@@ -524,9 +532,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None, *
     return bind(OPS["cast"], (x,), {"dtype": goal})  # type: ignore[no-any-return]
 
 
-def nan_to_num(
-    x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def nan_to_num(x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """x with numbers in place of NaN and infinities, where the gradient is 0.
 
     Args:
@@ -540,8 +547,6 @@ def nan_to_num(
         >>> fb.nan_to_num(fb.asarray([fb.nan, fb.inf, 2.0]), posinf=9.0).tolist()
         [0.0, 9.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(nan_to_num, _other)
     check_operand("nan_to_num", x, "floating")
     top = float(limits(x.dtype).max)
     high = top if posinf is None else number("nan_to_num", "posinf", posinf)

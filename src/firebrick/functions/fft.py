@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
@@ -118,7 +118,8 @@ def _from_half(x: Tensor, n: int, axis: int, norm: str) -> Tensor:
 # complex transforms
 
 
-def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward", **_other: Never) -> Tensor:
+@answers_arguments
+def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The discrete Fourier transform along an axis.
 
     Args:
@@ -135,12 +136,11 @@ def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "back
         >>> fb.real(fb.fft.fft(fb.asarray([1.0, 1.0, 1.0, 1.0]))).tolist()
         [4.0, 0.0, 0.0, 0.0]
     """
-    if _other:
-        raise unknown_argument(fft, _other)
     return _along("fft", x, n, axis, norm, False)
 
 
-def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward", **_other: Never) -> Tensor:
+@answers_arguments
+def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of ``fft``.
 
     Args:
@@ -157,8 +157,6 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
         >>> fb.real(fb.fft.ifft(fb.asarray([4.0, 0.0, 0.0, 0.0]))).tolist()
         [1.0, 1.0, 1.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(ifft, _other)
     return _along("ifft", x, n, axis, norm, True)
 
 
@@ -167,9 +165,8 @@ def _along(name: str, x: Tensor, n: Any, axis: Any, norm: str, inverse: bool) ->
     return _complex(name, x, (n,), (_axis(name, axis, x),), norm, inverse)
 
 
-def fftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward", **_other: Never
-) -> Tensor:
+@answers_arguments
+def fftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Tensor:
     """The discrete Fourier transform along several axes.
 
     Args:
@@ -186,14 +183,11 @@ def fftn(
         >>> fb.real(fb.fft.fftn(fb.ones((2, 2)))).tolist()
         [[4.0, 0.0], [0.0, 0.0]]
     """
-    if _other:
-        raise unknown_argument(fftn, _other)
     return _complex("fftn", x, s, axes, norm, False)
 
 
-def ifftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward", **_other: Never
-) -> Tensor:
+@answers_arguments
+def ifftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Tensor:
     """The inverse of ``fftn``.
 
     Args:
@@ -210,14 +204,11 @@ def ifftn(
         >>> fb.real(fb.fft.ifftn(fb.ones((2, 2)))).tolist()
         [[1.0, 0.0], [0.0, 0.0]]
     """
-    if _other:
-        raise unknown_argument(ifftn, _other)
     return _complex("ifftn", x, s, axes, norm, True)
 
 
-def fft2(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward", **_other: Never
-) -> Tensor:
+@answers_arguments
+def fft2(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
     """``fftn`` along two axes.
 
     Args:
@@ -234,14 +225,11 @@ def fft2(
         >>> fb.real(fb.fft.fft2(fb.ones((2, 2)))).tolist()
         [[4.0, 0.0], [0.0, 0.0]]
     """
-    if _other:
-        raise unknown_argument(fft2, _other)
     return _complex("fft2", x, s, axes, norm, False)
 
 
-def ifft2(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward", **_other: Never
-) -> Tensor:
+@answers_arguments
+def ifft2(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
     """``ifftn`` along two axes.
 
     Args:
@@ -258,15 +246,14 @@ def ifft2(
         >>> fb.real(fb.fft.ifft2(fb.ones((2, 2)))).tolist()
         [[1.0, 0.0], [0.0, 0.0]]
     """
-    if _other:
-        raise unknown_argument(ifft2, _other)
     return _complex("ifft2", x, s, axes, norm, True)
 
 
 # real numbers and their half spectra
 
 
-def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward", **_other: Never) -> Tensor:
+@answers_arguments
+def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Elements 0 to n / 2 of the transform of real numbers; the others are their conjugates.
 
     Args:
@@ -283,14 +270,13 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
         >>> fb.real(fb.fft.rfft(fb.asarray([1.0, 1.0, 1.0, 1.0]))).tolist()
         [4.0, 0.0, 0.0]
     """
-    if _other:
-        raise unknown_argument(rfft, _other)
     x = _operand("rfft", x, norm, real=True)
     a = _axis("rfft", axis, x)
     return _to_half(_resized(x, a, _length("rfft", n, x.shape[a])), a, norm)
 
 
-def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward", **_other: Never) -> Tensor:
+@answers_arguments
+def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The n real numbers whose half spectrum x is; the imaginary parts of elements 0 and n / 2 are not read.
 
     Args:
@@ -307,16 +293,13 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
         >>> fb.fft.irfft(fb.asarray([4.0, 0.0, 0.0])).tolist()
         [1.0, 1.0, 1.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(irfft, _other)
     x = _operand("irfft", x, norm)
     a = _axis("irfft", axis, x)
     return _from_half(x, _length("irfft", n, 2 * (x.shape[a] - 1)), a, norm)
 
 
-def rfftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward", **_other: Never
-) -> Tensor:
+@answers_arguments
+def rfftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Tensor:
     """``rfft`` along the last of several axes, then ``fftn`` along the others.
 
     Args:
@@ -333,8 +316,6 @@ def rfftn(
         >>> fb.fft.rfftn(fb.ones((2, 4))).shape
         (2, 3)
     """
-    if _other:
-        raise unknown_argument(rfftn, _other)
     x = _operand("rfftn", x, norm, real=True)
     found, lengths = _axes("rfftn", s, axes, x)
     *others, last = found
@@ -342,6 +323,7 @@ def rfftn(
     return _complex("rfftn", half, lengths[:-1], others, norm, False) if others else half
 
 
+@answers_arguments
 def irfftn(
     x: Tensor,
     /,
@@ -349,7 +331,6 @@ def irfftn(
     s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None,
     norm: str = "backward",
-    **_other: Never,
 ) -> Tensor:
     """The inverse of ``rfftn``: real numbers.
 
@@ -367,8 +348,6 @@ def irfftn(
         >>> fb.fft.irfftn(fb.fft.rfftn(fb.ones((2, 4)))).tolist()
         [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(irfftn, _other)
     x = _operand("irfftn", x, norm)
     found, lengths = _axes("irfftn", s, axes, x)
     *others, last = found
@@ -378,7 +357,8 @@ def irfftn(
     return _from_half(x, n, last, norm)
 
 
-def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward", **_other: Never) -> Tensor:
+@answers_arguments
+def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform, which is real, of a signal with x_{n-j} = conj(x_j), of which x is the first half.
 
     Args:
@@ -395,14 +375,13 @@ def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
         >>> fb.fft.hfft(fb.asarray([1.0, 0.0, 0.0])).tolist()
         [1.0, 1.0, 1.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(hfft, _other)
     x = _operand("hfft", x, norm)
     a = _axis("hfft", axis, x)
     return _from_half(conjugate(x), _length("hfft", n, 2 * (x.shape[a] - 1)), a, TURNED[norm])
 
 
-def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward", **_other: Never) -> Tensor:
+@answers_arguments
+def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of ``hfft``: the first half of the signal whose transform is the real x.
 
     Args:
@@ -419,8 +398,6 @@ def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
         >>> fb.real(fb.fft.ihfft(fb.asarray([1.0, 1.0, 1.0, 1.0]))).tolist()
         [1.0, 0.0, 0.0]
     """
-    if _other:
-        raise unknown_argument(ihfft, _other)
     x = _operand("ihfft", x, norm, real=True)
     a = _axis("ihfft", axis, x)
     return conjugate(_to_half(_resized(x, a, _length("ihfft", n, x.shape[a])), a, TURNED[norm]))  # type: ignore[no-any-return]
@@ -441,7 +418,8 @@ def _frequencies(name: str, make: Callable[..., Any], n: int, d: float, dtype: A
     return found
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of the elements of ``fft``: [0, 1, …, -2, -1] / (n · d).
 
     Args:
@@ -458,12 +436,11 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None,
         >>> fb.fft.fftfreq(4, d=0.5).tolist()
         [0.0, 0.5, -1.0, -0.5]
     """
-    if _other:
-        raise unknown_argument(fftfreq, _other)
     return _frequencies("fftfreq", np.fft.fftfreq, n, d, dtype, device)
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of the elements of ``rfft``: [0, 1, …, n // 2] / (n · d).
 
     Args:
@@ -480,8 +457,6 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
         >>> fb.fft.rfftfreq(4, d=0.5).tolist()
         [0.0, 0.5, 1.0]
     """
-    if _other:
-        raise unknown_argument(rfftfreq, _other)
     return _frequencies("rfftfreq", np.fft.rfftfreq, n, d, dtype, device)
 
 
@@ -497,7 +472,8 @@ def _shifted(name: str, x: Any, axes: Any, sign: int) -> Tensor:
     return moved
 
 
-def fftshift(x: Tensor, /, *, axes: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
     """Frequency 0 moved to the middle of axes.
 
     Args:
@@ -509,12 +485,11 @@ def fftshift(x: Tensor, /, *, axes: Any = None, **_other: Never) -> Tensor:
         >>> fb.fft.fftshift(fb.asarray([0, 1, -2, -1])).tolist()
         [-2, -1, 0, 1]
     """
-    if _other:
-        raise unknown_argument(fftshift, _other)
     return _shifted("fftshift", x, axes, 1)
 
 
-def ifftshift(x: Tensor, /, *, axes: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
     """The inverse of ``fftshift``: frequency 0 moved back to the start of axes.
 
     Args:
@@ -526,8 +501,6 @@ def ifftshift(x: Tensor, /, *, axes: Any = None, **_other: Never) -> Tensor:
         >>> fb.fft.ifftshift(fb.asarray([-2, -1, 0, 1])).tolist()
         [0, 1, -2, -1]
     """
-    if _other:
-        raise unknown_argument(ifftshift, _other)
     return _shifted("ifftshift", x, axes, -1)
 
 

@@ -10,8 +10,8 @@ from firebrick.core.bind import bind
 from firebrick.core.hooks import hooks
 from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import tril, triu
 from firebrick.functions.matrices import check_lapack, named
+from firebrick.functions.triangles import tril, triu
 from firebrick.ops import OPS
 from firebrick.ops.factorization import permutation
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from firebrick.core.dtypes import int64, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest
 from firebrick.functions.checks import check_range, deferred, known_now, staged
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import arange, ones, zeros
+from firebrick.functions.creation import ones, zeros
 from firebrick.functions.elementwise import (
     astype,
     equal,
@@ -36,6 +36,7 @@ from firebrick.functions.elementwise import (
     where,
 )
 from firebrick.functions.movement import concat, flip, reshape
+from firebrick.functions.ranges import arange
 from firebrick.functions.searching import fixed_size
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import min as min_
@@ -66,9 +67,9 @@ def _check_weights(where_: str, x: Tensor, weights: Any) -> None:
             )
 
 
+@answers_arguments
 def bincount(
     x: Tensor, /, weights: Tensor | None = None, *, minlength: int = 0, size: int | None = None,
-    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """How often each integer from 0 to the largest of x occurs, or the sum of the weights of its occurrences.
 
@@ -93,8 +94,6 @@ def bincount(
         >>> fb.bincount(fb.asarray([0, 2, 2]), fb.asarray([0.5, 1.0, 2.0])).tolist()
         [0.5, 0.0, 3.0]
     """
-    if _other:
-        raise unknown_argument(bincount, _other)
     operand("bincount", x, "integer")
     _check_weights("bincount", x, weights)
     if x.ndim != 1:
@@ -146,7 +145,8 @@ def _search(where_: str, x: Tensor, name: str, edges: Tensor, right: bool) -> Te
     return bind(OPS["searchsorted"], (edges.detach(), x.detach()), {"right": right})  # type: ignore[no-any-return]
 
 
-def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False) -> Tensor:
     """The bucket of each element, as PyTorch counts them: boundaries[i-1] < x ≤ boundaries[i] is bucket i.
 
     Args:
@@ -165,8 +165,6 @@ def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False, **_other
         >>> fb.bucketize(fb.asarray([0.5, 1.0, 2.5]), fb.asarray([1.0, 2.0])).tolist()
         [0, 0, 2]
     """
-    if _other:
-        raise unknown_argument(bucketize, _other)
     operand("bucketize", x, "real")
     operand("bucketize", boundaries, "real", "boundaries")
     check_devices("bucketize", x=x, boundaries=boundaries)
@@ -175,7 +173,8 @@ def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False, **_other
     return _search("bucketize", x, "boundaries", boundaries, right)
 
 
-def digitize(x: Tensor, bins: Tensor, /, *, right: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def digitize(x: Tensor, bins: Tensor, /, *, right: bool = False) -> Tensor:
     """The bin of each element, as NumPy counts them: bins[i-1] ≤ x < bins[i] is bin i.
 
     For bins in descending order it is bins[i-1] > x ≥ bins[i].
@@ -196,8 +195,6 @@ def digitize(x: Tensor, bins: Tensor, /, *, right: bool = False, **_other: Never
         >>> fb.digitize(fb.asarray([0.5, 1.0, 2.5]), fb.asarray([1.0, 2.0])).tolist()
         [0, 1, 2]
     """
-    if _other:
-        raise unknown_argument(digitize, _other)
     operand("digitize", x, "real")
     operand("digitize", bins, "real", "bins")
     check_devices("digitize", x=x, bins=bins)
@@ -227,6 +224,7 @@ class Histogram(NamedTuple):
     bin_edges: Tensor
 
 
+@answers_arguments
 def histogram(
     x: Tensor,
     /,
@@ -235,7 +233,6 @@ def histogram(
     range: tuple[float, float] | None = None,
     weights: Tensor | None = None,
     density: bool = False,
-    **_other: Never,
 ) -> Histogram:
     """How many elements lie in each bin: edges[i] ≤ x < edges[i+1], and in the last bin also x = edges[-1].
 
@@ -261,8 +258,6 @@ def histogram(
         >>> hist.tolist(), edges.tolist()
         ([2, 2], [0.0, 1.0, 2.0])
     """
-    if _other:
-        raise unknown_argument(histogram, _other)
     operand("histogram", x, "real")
     _check_weights("histogram", x, weights)
     edges = _edges(x.detach(), bins, range)

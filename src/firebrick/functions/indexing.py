@@ -8,7 +8,7 @@ every run; of several values set to one place the last stays.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, Shap
 from firebrick.core.hooks import hooks
 from firebrick.core.indexing import Advanced, Steps, is_basic, parse_advanced, parse_basic, strides_of
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
@@ -62,7 +62,8 @@ def _as_tensor(op: str, name: str, value: Any, like: Tensor) -> Tensor:
     return constant(value, like.dtype, like.device)
 
 
-def take(x: Tensor, indices: Tensor, /, axis: int | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     """Slices of x along an axis, in the order of ``indices``.
 
     Args:
@@ -78,8 +79,6 @@ def take(x: Tensor, indices: Tensor, /, axis: int | None = None, **_other: Never
         >>> fb.take(fb.asarray([10, 20, 30]), fb.asarray([2, 0])).tolist()
         [30, 10]
     """
-    if _other:
-        raise unknown_argument(take, _other)
     _operand("take", x)
     if axis is None:
         if x.ndim != 1:
@@ -88,7 +87,8 @@ def take(x: Tensor, indices: Tensor, /, axis: int | None = None, **_other: Never
     return bind(OPS["take"], (x, indices), {"axis": normalize_axis(axis, x.ndim, "take")})  # type: ignore[no-any-return]
 
 
-def embedding(indices: Tensor, weight: Tensor, /, *, padding_index: int | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def embedding(indices: Tensor, weight: Tensor, /, *, padding_index: int | None = None) -> Tensor:
     """Rows of a table, one for each index.
 
     Args:
@@ -107,8 +107,6 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_index: int | None =
         >>> fb.embedding(fb.asarray([1, 0, 1]), fb.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
-    if _other:
-        raise unknown_argument(embedding, _other)
     _indices("embedding", indices)
     _operand("embedding", weight, "weight")
     check_devices("embedding", indices=indices, weight=weight)
@@ -162,7 +160,8 @@ def _broadcast_along(op: str, x: Tensor, indices: Tensor, axis: int) -> tuple[Te
     return x, indices
 
 
-def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1) -> Tensor:
     """Elements of x along an axis, one for each index; the other axes broadcast.
 
     Args:
@@ -175,8 +174,6 @@ def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1, **_other: Nev
         >>> fb.take_along_axis(fb.asarray([[1, 2], [3, 4]]), fb.asarray([[1], [0]]), axis=1).tolist()
         [[2], [3]]
     """
-    if _other:
-        raise unknown_argument(take_along_axis, _other)
     _operand("take_along_axis", x)
     _indices("take_along_axis", indices)
     check_devices("take_along_axis", x=x, indices=indices)
@@ -212,9 +209,8 @@ def _broadcast(op: str, name: str, value: Tensor, shape: tuple[int, ...], what: 
     return broadcast_to(value, shape)
 
 
-def scatter(
-    x: Tensor, indices: Tensor, updates: Tensor | Scalar, /, *, axis: int = -1, reduce: str = "set", **_other: Never
-) -> Tensor:
+@answers_arguments
+def scatter(x: Tensor, indices: Tensor, updates: Tensor | Scalar, /, *, axis: int = -1, reduce: str = "set") -> Tensor:
     """x with the element along an axis that each index names combined with its update.
 
     Args:
@@ -233,14 +229,13 @@ def scatter(
         >>> fb.scatter(fb.ones(3), fb.asarray([0, 2, 2]), fb.asarray([2.0, 3.0, 5.0]), reduce="mul").tolist()
         [2.0, 1.0, 15.0]
     """
-    if _other:
-        raise unknown_argument(scatter, _other)
     if reduce not in _REDUCTIONS:
         raise ConfigError(f"scatter: reduce must be one of {', '.join(_REDUCTIONS)}", repr(reduce), "use one of these")
     return _scatter("scatter", x, indices, updates, axis, reduce)
 
 
-def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = -1) -> Tensor:
     """x with each update added to the element along an axis that its index names; repeats accumulate, in order.
 
     Args:
@@ -254,12 +249,11 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = -
         >>> fb.scatter_add(fb.zeros(3), fb.asarray([0, 2, 2]), fb.ones(3)).tolist()
         [1.0, 0.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(scatter_add, _other)
     return _scatter("scatter_add", x, indices, updates, axis, "add")
 
 
-def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, axis: int = -1) -> Tensor:
     """x with the elements along an axis that indices name replaced by values: what ``take_along_axis`` reads.
 
     Args:
@@ -273,8 +267,6 @@ def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, axis:
         >>> fb.put_along_axis(fb.zeros((2, 2)), fb.asarray([[1], [0]]), 5.0, axis=1).tolist()
         [[0.0, 5.0], [5.0, 0.0]]
     """
-    if _other:
-        raise unknown_argument(put_along_axis, _other)
     _operand("put_along_axis", x)
     _indices("put_along_axis", indices)
     check_devices("put_along_axis", x=x, indices=indices, values=values)
@@ -288,7 +280,8 @@ def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, axis:
     return _scatter("put_along_axis", x, indices, values, at, "set")
 
 
-def index_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def index_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0) -> Tensor:
     """x with updates added to the slices along an axis that indices name; repeats accumulate.
 
     Args:
@@ -302,14 +295,13 @@ def index_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0, 
         >>> fb.index_add(fb.zeros((2, 2)), fb.asarray([1, 1]), fb.ones((2, 2))).tolist()
         [[0.0, 0.0], [2.0, 2.0]]
     """
-    if _other:
-        raise unknown_argument(index_add, _other)
     _operand("index_add", x)
     at = normalize_axis(axis, x.ndim, "index_add")
     return bind(OPS["index_add"], (x, indices, updates), {"axis": at})  # type: ignore[no-any-return]
 
 
-def index_copy(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def index_copy(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0) -> Tensor:
     """x with the slices along an axis that indices name replaced by updates; the last of several stays.
 
     Args:
@@ -323,8 +315,6 @@ def index_copy(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0,
         >>> fb.index_copy(fb.zeros((2, 2)), fb.asarray([1]), fb.ones((1, 2))).tolist()
         [[0.0, 0.0], [1.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(index_copy, _other)
     _operand("index_copy", x)
     _indices("index_copy", indices)
     _operand("index_copy", updates, "updates")
@@ -339,7 +329,8 @@ def index_copy(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0,
     return _scatter("index_copy", x, broadcast_to(column, want), updates, at, "set")
 
 
-def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /, **_other: Never) -> Tensor:
+@answers_arguments
+def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /) -> Tensor:
     """x with ``value`` where ``mask`` holds; mask and value broadcast to x's shape.
 
     Args:
@@ -352,8 +343,6 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /, **_other: Ne
         >>> fb.masked_fill(fb.asarray([1.0, 2.0]), fb.asarray([True, False]), 0.0).tolist()
         [0.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(masked_fill, _other)
     _operand("masked_fill", x)
     _mask("masked_fill", mask)
     fill = _as_tensor("masked_fill", "value", value, x)
@@ -364,7 +353,8 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /, **_other: Ne
     return where(mask, _fitting("masked_fill", "value", fill, x), x)
 
 
-def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_value: Scalar = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_value: Scalar = 0) -> Tensor:
     """The elements of x where ``mask`` holds, as a vector in row-major order; the two broadcast.
 
     Args:
@@ -383,8 +373,6 @@ def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_v
         >>> fb.masked_select(fb.asarray([1, 2, 3]), fb.asarray([True, False, True]), size=3, fill_value=-1).tolist()
         [1, 3, -1]
     """
-    if _other:
-        raise unknown_argument(masked_select, _other)
     _operand("masked_select", x)
     _mask("masked_select", mask)
     check_devices("masked_select", x=x, mask=mask)

@@ -7,7 +7,7 @@ weights are computed on the host in float64, from sizes alone.
 from __future__ import annotations
 
 import math
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import per_axis
@@ -34,6 +34,7 @@ _SHARPNESS = -0.75
 """a of the cubic convolution kernel."""
 
 
+@answers_arguments
 def interpolate(
     x: Tensor,
     /,
@@ -42,7 +43,6 @@ def interpolate(
     scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool = False,
-    **_other: Never,
 ) -> Tensor:
     """Images of another size, by interpolation between neighbouring elements.
 
@@ -74,8 +74,6 @@ def interpolate(
         >>> fb.interpolate(fb.asarray([[[1.0, 3.0]]]), 4, mode="linear").tolist()
         [[[1.0, 1.5, 2.5, 3.0]]]
     """
-    if _other:
-        raise unknown_argument(interpolate, _other)
     rank = _check(x, mode, align_corners)
     old = x.shape[2:]
     if (size is None) == (scale_factor is None):
@@ -172,7 +170,8 @@ def _weighted(x: Tensor, taps: list[tuple[Array, Array]], axis: int) -> Tensor:
     return total
 
 
-def pixel_shuffle(x: Tensor, factor: int, /, **_other: Never) -> Tensor:
+@answers_arguments
+def pixel_shuffle(x: Tensor, factor: int, /) -> Tensor:
     """Channels moved to positions: [batch, channels · factor², h, w] to [batch, channels, h · factor, w · factor].
 
     Args:
@@ -187,8 +186,6 @@ def pixel_shuffle(x: Tensor, factor: int, /, **_other: Never) -> Tensor:
         >>> fb.pixel_shuffle(fb.arange(4).reshape(1, 4, 1, 1), 2).tolist()
         [[[[0, 1], [2, 3]]]]
     """
-    if _other:
-        raise unknown_argument(pixel_shuffle, _other)
     n, c, h, w = _shuffled("pixel_shuffle", x, factor)
     if c % (factor * factor):
         raise ShapeError(
@@ -199,7 +196,8 @@ def pixel_shuffle(x: Tensor, factor: int, /, **_other: Never) -> Tensor:
     return split.reshape(n, out, h * factor, w * factor)
 
 
-def pixel_unshuffle(x: Tensor, factor: int, /, **_other: Never) -> Tensor:
+@answers_arguments
+def pixel_unshuffle(x: Tensor, factor: int, /) -> Tensor:
     """Positions moved to channels: [batch, channels, h · factor, w · factor] to [batch, channels · factor², h, w].
 
     Args:
@@ -211,8 +209,6 @@ def pixel_unshuffle(x: Tensor, factor: int, /, **_other: Never) -> Tensor:
         >>> fb.pixel_unshuffle(fb.arange(4).reshape(1, 1, 2, 2), 2).tolist()
         [[[[0]], [[1]], [[2]], [[3]]]]
     """
-    if _other:
-        raise unknown_argument(pixel_unshuffle, _other)
     n, c, h, w = _shuffled("pixel_unshuffle", x, factor)
     if h % factor or w % factor:
         raise ShapeError(

@@ -440,7 +440,7 @@ def _derived(kernel: Kernel, cotangents: Any, r: Vjp) -> Any:
 
 
 class _KernelLanguage:
-    """``fb.kernel``: the decorator, and the words of the kernel language."""
+    """``fb.kernel``: the decorator, and the names of the kernel language."""
 
     In, Out, InOut, Constant = In, Out, InOut, Constant
     index, group, lane = staticmethod(intrinsics.index), staticmethod(intrinsics.group), staticmethod(intrinsics.lane)

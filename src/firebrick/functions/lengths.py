@@ -17,9 +17,9 @@ from firebrick.core.journal import Journal
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.core.trees import flatten, tree_map, unflatten
-from firebrick.functions.creation import arange
 from firebrick.functions.indexing import take
 from firebrick.functions.movement import concat
+from firebrick.functions.ranges import arange
 from firebrick.functions.windows import pad
 from firebrick.graph.jit import Jit
 

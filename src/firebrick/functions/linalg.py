@@ -12,11 +12,11 @@ counts as 0, which is right for functions that depend on the subspace only. Func
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions import diagonals
@@ -50,7 +50,8 @@ from firebrick.functions.norms import cond, matrix_norm, norm, vector_norm
 from firebrick.functions.statistical import sum as sum_
 
 
-def diagonal(x: Tensor, /, *, offset: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """The elements on a diagonal of matrices.
 
     Args:
@@ -65,12 +66,11 @@ def diagonal(x: Tensor, /, *, offset: int = 0, **_other: Never) -> Tensor:
         >>> fb.linalg.diagonal(fb.asarray([[1, 2], [3, 4]])).tolist()
         [1, 4]
     """
-    if _other:
-        raise unknown_argument(diagonal, _other)
     return diagonals.diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 
-def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """Sums [...] of a diagonal of matrices [..., m, n].
 
     Args:
@@ -83,8 +83,6 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None, **_other: Never) 
         >>> fb.linalg.trace(fb.asarray([[1, 2], [3, 4]])).item()
         5
     """
-    if _other:
-        raise unknown_argument(trace, _other)
     check_operand("trace", x)
     offset = whole("trace", "offset", offset)
     if x.ndim < 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from firebrick.core.dtypes import no_common_dtype, promote, python_scalar, resul
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, check_operand, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
@@ -25,7 +25,8 @@ from firebrick.ops import OPS
 from firebrick.ops.casts import conjugate
 
 
-def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """Matrix product over the last two axes; leading axes broadcast; a vector is a row on the left, a column on the right.
 
     Args:
@@ -41,8 +42,6 @@ def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None, **_other: Ne
         >>> fb.matmul(fb.asarray([[1.0, 2.0]]), fb.asarray([3.0, 4.0])).tolist()
         [11.0]
     """
-    if _other:
-        raise unknown_argument(matmul, _other)
     for name, x in (("x1", x1), ("x2", x2)):
         if not isinstance(x, Tensor):
             raise not_a_tensor("matmul", name, x, None)
@@ -68,7 +67,8 @@ def _tensors(where: str, x1: Any, x2: Any) -> None:
         raise no_common_dtype(where, [(describe("x1", x1), x1.dtype), (describe("x2", x2), x2.dtype)])
 
 
-def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Σ conj(x1) · x2 along an axis; the other axes broadcast.
 
     Args:
@@ -81,8 +81,6 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, **_other: Never) -> Ten
         >>> fb.vecdot(fb.asarray([1.0, 2.0]), fb.asarray([3.0, 4.0])).item()
         11.0
     """
-    if _other:
-        raise unknown_argument(vecdot, _other)
     _tensors("vecdot", x1, x2)
     axis = whole("vecdot", "axis", axis)
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
@@ -98,7 +96,8 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, **_other: Never) -> Ten
     return sum_(conjugate(x1) * x2, axis=axis, dtype=result_type(x1, x2))
 
 
-def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2, **_other: Never) -> Tensor:
+@answers_arguments
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Products summed over pairs of axes: the last ``axes`` of x1 with the first of x2, or two lists of axes.
 
     Args:
@@ -111,8 +110,6 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2, **_other: Never) -> T
         >>> fb.tensordot(fb.ones((2, 3)), fb.ones((3, 4)), axes=1).shape
         (2, 4)
     """
-    if _other:
-        raise unknown_argument(tensordot, _other)
     _tensors("tensordot", x1, x2)
     axes = python_scalar(axes)
     if isinstance(axes, int):
@@ -172,7 +169,8 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return turned(x1, a, first) * turned(x2, b, second) - turned(x1, a, second) * turned(x2, b, first)
 
 
-def kron(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Kronecker products: along each axis, every element of x1 times the whole of x2. Missing axes are added in front.
 
     Args:
@@ -184,8 +182,6 @@ def kron(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.linalg.kron(fb.asarray([1, 10]), fb.asarray([1, 2])).tolist()
         [1, 2, 10, 20]
     """
-    if _other:
-        raise unknown_argument(kron, _other)
     _tensors("kron", x1, x2)
     n = max(x1.ndim, x2.ndim)
     a, b = ((1,) * (n - x.ndim) + x.shape for x in (x1, x2))
@@ -195,7 +191,8 @@ def kron(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
     return reshape(product, tuple(p * q for p, q in zip(a, b, strict=True)))
 
 
-def multi_dot(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
+@answers_arguments
+def multi_dot(arrays: Sequence[Tensor], /) -> Tensor:
     """The product of two or more matrices, in the order that needs the fewest multiplications.
 
     Args:
@@ -208,8 +205,6 @@ def multi_dot(arrays: Sequence[Tensor], /, **_other: Never) -> Tensor:
 
     Source: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", matrix-chain multiplication.
     """
-    if _other:
-        raise unknown_argument(multi_dot, _other)
     if not isinstance(arrays, (list, tuple)) or len(arrays) < 2:
         raise ShapeError("multi_dot multiplies a list of two matrices or more", type(arrays).__name__, "pass a list")
     last = len(arrays) - 1

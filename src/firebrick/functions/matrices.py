@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import tril, triu
 from firebrick.functions.elementwise import astype, exp
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, concat, expand_dims, matrix_transpose, reshape
 from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.triangles import tril, triu
 from firebrick.ops import OPS
 from firebrick.ops.casts import conjugate, real
 from firebrick.ops.linalg import check_precise
@@ -186,7 +186,8 @@ def squares(x: Tensor) -> Tensor:
 # decompositions
 
 
-def cholesky(x: Tensor, /, *, upper: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     """The triangular factor of positive definite matrices: L Lᴴ = x, or Uᴴ U = x.
 
     Args:
@@ -204,13 +205,12 @@ def cholesky(x: Tensor, /, *, upper: bool = False, **_other: Never) -> Tensor:
         >>> fb.linalg.cholesky(fb.asarray([[4.0, 2.0], [2.0, 5.0]])).tolist()
         [[2.0, 0.0], [1.0, 2.0]]
     """
-    if _other:
-        raise unknown_argument(cholesky, _other)
     factor = bind(OPS["cholesky"], (check_lapack("cholesky", x, square=True),), {})
     return adjoint(factor) if upper else factor  # type: ignore[no-any-return]
 
 
-def qr(x: Tensor, /, *, mode: str = "reduced", **_other: Never) -> QRResult:
+@answers_arguments
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     """Q with orthonormal columns and upper triangular R, Q R = x, the diagonal of R real and ≥ 0.
 
     Args:
@@ -223,14 +223,13 @@ def qr(x: Tensor, /, *, mode: str = "reduced", **_other: Never) -> QRResult:
         >>> fb.linalg.qr(fb.asarray([[0.0, 1.0], [2.0, 3.0]])).R.tolist()
         [[2.0, 3.0], [0.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(qr, _other)
     if mode not in ("reduced", "complete"):
         raise ConfigError('qr: mode is "reduced" or "complete"', repr(mode), "use one of these")
     return QRResult(*bind(OPS["qr"], (check_lapack("qr", x),), {"complete": mode == "complete"}))
 
 
-def eigh(x: Tensor, /, **_other: Never) -> EighResult:
+@answers_arguments
+def eigh(x: Tensor, /) -> EighResult:
     """Eigenvalues of Hermitian matrices in ascending order, and orthonormal eigenvectors.
 
     Args:
@@ -250,12 +249,11 @@ def eigh(x: Tensor, /, **_other: Never) -> EighResult:
         >>> fb.linalg.eigh(fb.asarray([[3.0, 0.0], [0.0, -2.0]])).eigenvalues.tolist()
         [-2.0, 3.0]
     """
-    if _other:
-        raise unknown_argument(eigh, _other)
     return EighResult(*bind(OPS["eigh"], (check_lapack("eigh", x, square=True),), {}))
 
 
-def eigvalsh(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def eigvalsh(x: Tensor, /) -> Tensor:
     """Eigenvalues of Hermitian matrices in ascending order.
 
     Args:
@@ -272,13 +270,12 @@ def eigvalsh(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.linalg.eigvalsh(fb.asarray([[3.0, 0.0], [0.0, -2.0]])).tolist()
         [-2.0, 3.0]
     """
-    if _other:
-        raise unknown_argument(eigvalsh, _other)
     with named("eigvalsh", "eigh"):
         return bind(OPS["eigh"], (check_lapack("eigvalsh", x, square=True),), {})[0]  # type: ignore[no-any-return]
 
 
-def svd(x: Tensor, /, *, full_matrices: bool = True, **_other: Never) -> SVDResult:
+@answers_arguments
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """Singular values in descending order and their vectors: U diag(S) Vᴴ = x.
 
     Args:
@@ -301,8 +298,6 @@ def svd(x: Tensor, /, *, full_matrices: bool = True, **_other: Never) -> SVDResu
         >>> fb.linalg.svd(fb.asarray([[0.0, 2.0], [1.0, 0.0]])).S.tolist()
         [2.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(svd, _other)
     u, s, vh = bind(OPS["svd"], (check_lapack("svd", x),), {})
     if full_matrices:
         u, vh = _completed(u), adjoint(_completed(adjoint(vh)))
@@ -318,7 +313,8 @@ def _completed(q: Tensor) -> Tensor:
     return concat([q, whole[..., k:]], axis=-1)
 
 
-def svdvals(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def svdvals(x: Tensor, /) -> Tensor:
     """Singular values of matrices in descending order.
 
     Args:
@@ -335,8 +331,6 @@ def svdvals(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.linalg.svdvals(fb.asarray([[0.0, 2.0], [1.0, 0.0]])).tolist()
         [2.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(svdvals, _other)
     with named("svdvals", "svd"):
         return bind(OPS["svd"], (check_lapack("svdvals", x),), {})[1]  # type: ignore[no-any-return]
 
@@ -344,7 +338,8 @@ def svdvals(x: Tensor, /, **_other: Never) -> Tensor:
 # determinants, inverses and equations
 
 
-def slogdet(x: Tensor, /, **_other: Never) -> SlogdetResult:
+@answers_arguments
+def slogdet(x: Tensor, /) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants; 0 and -∞ for a singular matrix.
 
     Args:
@@ -359,12 +354,11 @@ def slogdet(x: Tensor, /, **_other: Never) -> SlogdetResult:
         >>> sign.item(), abs(logabsdet.item())
         (-1.0, 0.0)
     """
-    if _other:
-        raise unknown_argument(slogdet, _other)
     return SlogdetResult(*bind(OPS["slogdet"], (check_lapack("slogdet", x, square=True),), {}))
 
 
-def det(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def det(x: Tensor, /) -> Tensor:
     """Determinants [...] of square matrices.
 
     Args:
@@ -375,13 +369,12 @@ def det(x: Tensor, /, **_other: Never) -> Tensor:
         >>> round(fb.linalg.det(fb.asarray([[1.0, 2.0], [3.0, 4.0]])).item(), 3)
         -2.0
     """
-    if _other:
-        raise unknown_argument(det, _other)
     sign, logabs = bind(OPS["slogdet"], (check_lapack("det", x, square=True),), {})
     return sign * exp(logabs)  # type: ignore[no-any-return]
 
 
-def solve(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The X with x1 X = x2.
 
     Args:
@@ -399,8 +392,6 @@ def solve(x1: Tensor, x2: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.linalg.solve(fb.asarray([[2.0, 0.0], [0.0, 4.0]]), fb.asarray([2.0, 2.0])).tolist()
         [1.0, 0.5]
     """
-    if _other:
-        raise unknown_argument(solve, _other)
     return _solve("solve", x1, x2, {})
 
 
@@ -417,9 +408,8 @@ def _solve(name: str, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> Tensor:
     return found[..., 0]
 
 
-def solve_triangular(
-    x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False, **_other: Never
-) -> Tensor:
+@answers_arguments
+def solve_triangular(x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """The X with T X = x2 (or X T = x2), T being a triangle of x1; the rest of x1 is not read.
 
     Args:
@@ -441,8 +431,6 @@ def solve_triangular(
         >>> fb.linalg.solve_triangular(t, fb.asarray([2.0, 5.0]), upper=False).tolist()
         [1.0, 1.0]
     """
-    if _other:
-        raise unknown_argument(solve_triangular, _other)
     check_lapack("solve_triangular", x1, "x1", square=True)
     if unitriangular:
         x1 = (triu(x1, k=1) if upper else tril(x1, k=-1)) + _eye(x1, x1.shape[-1])
@@ -454,7 +442,8 @@ def solve_triangular(
     return matrix_transpose(turned)
 
 
-def inv(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def inv(x: Tensor, /) -> Tensor:
     """Inverses [..., n, n] of square matrices.
 
     Args:
@@ -468,8 +457,6 @@ def inv(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.linalg.inv(fb.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
         [[0.5, 0.0], [0.0, 0.25]]
     """
-    if _other:
-        raise unknown_argument(inv, _other)
     check_lapack("inv", x, square=True)
     with named("inv", "solve"):
         return bind(OPS["solve"], (x, _eye(x, x.shape[-1])), {})  # type: ignore[no-any-return]
@@ -488,7 +475,8 @@ def _rtol(where_: str, x: Tensor, rtol: Any) -> Tensor:
     return _on(x, np.asarray(number(where_, "rtol", rtol), real.np))
 
 
-def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Moore-Penrose inverses [..., n, m] of matrices [..., m, n].
 
     Args:
@@ -504,13 +492,12 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -
         >>> [round(v, 3) for v in fb.linalg.pinv(fb.asarray([[2.0, 0.0]]))[:, 0].tolist()]
         [0.5, 0.0]
     """
-    if _other:
-        raise unknown_argument(pinv, _other)
     check_lapack("pinv", x)
     return bind(OPS["pinv"], (x, _rtol("pinv", x, rtol)), {})  # type: ignore[no-any-return]
 
 
-def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """The number of singular values above rtol times the largest.
 
     Args:
@@ -528,8 +515,6 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None, **_other: N
         >>> fb.linalg.matrix_rank(fb.ones((3, 3))).item()
         1
     """
-    if _other:
-        raise unknown_argument(matrix_rank, _other)
     check_lapack("matrix_rank", x)
     with named("matrix_rank", "svdvals"):
         return _rank(svdvals(x.detach()), _rtol("matrix_rank", x, rtol))
@@ -539,7 +524,8 @@ def _rank(s: Tensor, rtol: Tensor) -> Tensor:
     return sum_(s > expand_dims(rtol, axis=-1) * s[..., :1], axis=-1)
 
 
-def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None, **_other: Never) -> LstsqResult:
+@answers_arguments
+def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
     """The X of least norm among those that minimise the norm of x1 X - x2.
 
     Args:
@@ -560,8 +546,6 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None, **_o
         >>> [round(v, 3) for v in fb.linalg.lstsq(x, fb.asarray([1.0, 3.0, 5.0])).solution.tolist()]
         [1.0, 2.0]
     """
-    if _other:
-        raise unknown_argument(lstsq, _other)
     check_lapack("lstsq", x1, "x1")
     check_precise("lstsq", check_inexact("lstsq", x2, "x2"))
     check_devices("lstsq", x1=x1, x2=x2)
@@ -579,7 +563,8 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None, **_o
     return LstsqResult(found, residuals, _rank(s.detach(), cutoff), s)
 
 
-def expm(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def expm(x: Tensor, /) -> Tensor:
     """Matrix exponentials Σ xᵏ / k! of matrices [..., n, n].
 
     Args:
@@ -596,12 +581,11 @@ def expm(x: Tensor, /, **_other: Never) -> Tensor:
     Source: Higham, "The scaling and squaring method for the matrix exponential revisited", 2005; Van Loan, "Computing
     integrals involving the matrix exponential", 1978, for the derivative.
     """
-    if _other:
-        raise unknown_argument(expm, _other)
     return bind(OPS["expm"], (check_lapack("expm", x, square=True),), {})  # type: ignore[no-any-return]
 
 
-def matrix_power(x: Tensor, n: int, /, **_other: Never) -> Tensor:
+@answers_arguments
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """Square matrices to an integer power, by repeated squaring; negative powers are those of the inverse.
 
     Args:
@@ -616,8 +600,6 @@ def matrix_power(x: Tensor, n: int, /, **_other: Never) -> Tensor:
         >>> fb.linalg.matrix_power(fb.asarray([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
         [[1.0, 5.0], [0.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(matrix_power, _other)
     check_matrix("matrix_power", x, square=True)
     n = whole("matrix_power", "n", n)
     if n < 0:

@@ -11,7 +11,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.bind import bind, bind_as
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import several_sizes, unknown_argument
+from firebrick.core.other_arguments import answers_arguments, several_sizes, unknown_argument
 from firebrick.core.shapes import (
     broadcast_shapes,
     normalize_axes,
@@ -84,7 +84,8 @@ def permute_dims(x: Tensor, /, axes: Sequence[int], *_axes: Never, **_other: Nev
     return bind_as("permute_dims", OPS["permute"], (x,), {"axes": order})  # type: ignore[no-any-return]
 
 
-def matrix_transpose(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def matrix_transpose(x: Tensor, /) -> Tensor:
     """The transpose of the last two axes.
 
     Args:
@@ -95,15 +96,14 @@ def matrix_transpose(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.matrix_transpose(fb.zeros((5, 2, 3))).shape
         (5, 3, 2)
     """
-    if _other:
-        raise unknown_argument(matrix_transpose, _other)
     _operand("matrix_transpose", x)
     if x.ndim < 2:
         raise ShapeError("matrix_transpose needs at least two axes", describe("x", x), "add an axis")
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def swapaxes(x: Tensor, axis1: int, axis2: int, /, **_other: Never) -> Tensor:
+@answers_arguments
+def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
     """Two axes exchanged.
 
     Args:
@@ -116,8 +116,6 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /, **_other: Never) -> Tensor:
         >>> fb.swapaxes(fb.zeros((2, 3, 4)), 0, -1).shape
         (4, 3, 2)
     """
-    if _other:
-        raise unknown_argument(swapaxes, _other)
     _operand("swapaxes", x)
     a, b = (normalize_axis(k, x.ndim, "swapaxes") for k in (axis1, axis2))
     order = list(range(x.ndim))
@@ -125,7 +123,8 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /, **_other: Never) -> Tensor:
     return permute_dims(x, order)
 
 
-def moveaxis(x: Tensor, source: Any, destination: Any, /, **_other: Never) -> Tensor:
+@answers_arguments
+def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
     """Axes moved to other positions; the others keep their order.
 
     Args:
@@ -138,8 +137,6 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /, **_other: Never) -> Te
         >>> fb.moveaxis(fb.zeros((2, 3, 4)), 0, -1).shape
         (3, 4, 2)
     """
-    if _other:
-        raise unknown_argument(moveaxis, _other)
     _operand("moveaxis", x)
     src = [normalize_axis(a, x.ndim, "moveaxis") for a in (source if isinstance(source, tuple) else (source,))]
     dst = [normalize_axis(a, x.ndim, "moveaxis") for a in (destination if isinstance(destination, tuple) else (destination,))]
@@ -193,7 +190,8 @@ def broadcast_arrays(*arrays: Tensor, **_other: Never) -> list[Tensor]:
     return [broadcast_to(a, shape) for a in found]
 
 
-def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
     """x with a new axis of size 1, or several, at these positions of the result.
 
     Args:
@@ -205,8 +203,6 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0, **_other: Never) 
         >>> fb.expand_dims(fb.zeros(3), axis=(0, -1)).shape
         (1, 3, 1)
     """
-    if _other:
-        raise unknown_argument(expand_dims, _other)
     _operand("expand_dims", x)
     if isinstance(axis, (tuple, list)):
         at = normalize_axes(axis, x.ndim + len(axis), "expand_dims")
@@ -216,7 +212,8 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0, **_other: Never) 
     return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
-def squeeze(x: Tensor, /, axis: Any, **_other: Never) -> Tensor:
+@answers_arguments
+def squeeze(x: Tensor, /, axis: Any) -> Tensor:
     """x without the named axes, which must have size 1.
 
     Args:
@@ -228,8 +225,6 @@ def squeeze(x: Tensor, /, axis: Any, **_other: Never) -> Tensor:
         >>> fb.squeeze(fb.zeros((1, 3)), 0).shape
         (3,)
     """
-    if _other:
-        raise unknown_argument(squeeze, _other)
     _operand("squeeze", x)
     axes = normalize_axes(axis, x.ndim, "squeeze")
     if any(x.shape[a] != 1 for a in axes):
@@ -237,7 +232,8 @@ def squeeze(x: Tensor, /, axis: Any, **_other: Never) -> Tensor:
     return reshape(x, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
-def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Neighbouring axes, from ``start_axis`` to ``end_axis`` inclusive (all by default), as one.
 
     Args:
@@ -250,8 +246,6 @@ def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1, **_other: 
         >>> fb.flatten(fb.zeros((2, 3, 4)), start_axis=1).shape
         (2, 12)
     """
-    if _other:
-        raise unknown_argument(flatten, _other)
     _operand("flatten", x)
     if not x.ndim:
         return reshape(x, (1,))
@@ -261,7 +255,8 @@ def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1, **_other: 
     return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
 
 
-def ravel(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def ravel(x: Tensor, /) -> Tensor:
     """All elements in row-major order, as a vector.
 
     Args:
@@ -272,13 +267,12 @@ def ravel(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.ravel(fb.asarray([[1, 2], [3, 4]])).tolist()
         [1, 2, 3, 4]
     """
-    if _other:
-        raise unknown_argument(ravel, _other)
     _operand("ravel", x)
     return reshape(x, (x.size,))
 
 
-def atleast_1d(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def atleast_1d(x: Tensor, /) -> Tensor:
     """x, with an axis of size 1 if it has none.
 
     Args:
@@ -289,13 +283,12 @@ def atleast_1d(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.atleast_1d(fb.asarray(3)).shape
         (1,)
     """
-    if _other:
-        raise unknown_argument(atleast_1d, _other)
     _operand("atleast_1d", x)
     return reshape(x, x.shape or (1,))
 
 
-def atleast_2d(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def atleast_2d(x: Tensor, /) -> Tensor:
     """x, with axes of size 1 in front until it has two.
 
     Args:
@@ -306,13 +299,12 @@ def atleast_2d(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.atleast_2d(fb.zeros(3)).shape
         (1, 3)
     """
-    if _other:
-        raise unknown_argument(atleast_2d, _other)
     _operand("atleast_2d", x)
     return reshape(x, x.shape if x.ndim > 1 else (1, x.size))
 
 
-def atleast_3d(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def atleast_3d(x: Tensor, /) -> Tensor:
     """x with at least three axes: a vector becomes [1, n, 1], a matrix [m, n, 1].
 
     Args:
@@ -323,13 +315,12 @@ def atleast_3d(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.atleast_3d(fb.zeros((2, 3))).shape
         (2, 3, 1)
     """
-    if _other:
-        raise unknown_argument(atleast_3d, _other)
     _operand("atleast_3d", x)
     return reshape(x, {0: (1, 1, 1), 1: (1, x.size, 1), 2: (*x.shape, 1)}.get(x.ndim, x.shape))
 
 
-def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis (flattened first if ``axis`` is None).
 
     Args:
@@ -341,8 +332,6 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, **_other: Never) -
         >>> fb.concat([fb.asarray([1]), fb.asarray([2, 3])]).tolist()
         [1, 2, 3]
     """
-    if _other:
-        raise unknown_argument(concat, _other)
     found = _list("concat", arrays)
     if axis is None:
         found, axis = [reshape(a, (-1,)) for a in found], 0
@@ -354,7 +343,8 @@ def join(where: str, arrays: list[Tensor], axis: int) -> Tensor:
     return bind_as(where, OPS["concat"], tuple(arrays), {"axis": axis})  # type: ignore[no-any-return]
 
 
-def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0, **_other: Never) -> list[Tensor]:
+@answers_arguments
+def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
     """Consecutive parts of x along an axis: what ``concat`` joins again.
 
     Args:
@@ -373,8 +363,6 @@ def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0, **_other: Nev
         >>> [part.tolist() for part in fb.split(fb.asarray([1, 2, 3]), 2)]
         [[1, 2], [3]]
     """
-    if _other:
-        raise unknown_argument(split, _other)
     _operand("split", x)
     at = normalize_axis(axis, x.ndim, "split")
     parts = normalize_shape(sizes, "split")
@@ -388,7 +376,8 @@ def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0, **_other: Nev
     return list(bind(OPS["split"], (x,), {"sizes": parts, "axis": at}))
 
 
-def stack(arrays: Sequence[Tensor], /, axis: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
     Args:
@@ -400,8 +389,6 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0, **_other: Never) -> Tensor
         >>> fb.stack([fb.asarray([1, 2]), fb.asarray([3, 4])]).tolist()
         [[1, 2], [3, 4]]
     """
-    if _other:
-        raise unknown_argument(stack, _other)
     found = _list("stack", arrays)
     for i, a in enumerate(found):
         if a.shape != found[0].shape:
@@ -414,7 +401,8 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0, **_other: Never) -> Tensor
     return join("stack", [expand_dims(a, axis=at) for a in found], at)
 
 
-def flip(x: Tensor, /, axis: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def flip(x: Tensor, /, axis: Any = None) -> Tensor:
     """Elements in reverse order along axes (all by default).
 
     Args:
@@ -426,8 +414,6 @@ def flip(x: Tensor, /, axis: Any = None, **_other: Never) -> Tensor:
         >>> fb.flip(fb.asarray([1, 2, 3])).tolist()
         [3, 2, 1]
     """
-    if _other:
-        raise unknown_argument(flip, _other)
     _operand("flip", x)
     return bind(OPS["flip"], (x,), {"axes": normalize_axes(axis, x.ndim, "flip")})  # type: ignore[no-any-return]
 

@@ -6,10 +6,10 @@ Elements that are NaN take no gradient. Integers have no NaN: for them these are
 from __future__ import annotations
 
 from math import inf, nan
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.errors import ShapeError
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
@@ -35,7 +35,8 @@ def _numbers(x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return reduce("sum", astype(logical_not(isnan(x)), x.dtype), axis, keepdims)
 
 
-def nansum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nansum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum of the elements over axes that are not NaN.
 
     Args:
@@ -49,13 +50,12 @@ def nansum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool
         >>> fb.nansum(fb.asarray([1.0, fb.nan, 2.0])).item()
         3.0
     """
-    if _other:
-        raise unknown_argument(nansum, _other)
     operand("nansum", x, "comparable")
     return accumulate("nansum", _filled(x, 0.0), axis, dtype, keepdims, None)
 
 
-def nanprod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nanprod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product of the elements over axes that are not NaN.
 
     Args:
@@ -69,8 +69,6 @@ def nanprod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: boo
         >>> fb.nanprod(fb.asarray([3.0, fb.nan, 2.0])).item()
         6.0
     """
-    if _other:
-        raise unknown_argument(nanprod, _other)
     operand("nanprod", x, "comparable")
     return accumulate("nanprod", _filled(x, 1.0), axis, dtype, keepdims, None)
 
@@ -153,7 +151,8 @@ def _extreme(where_: str, x: Tensor, axis: Axis, keepdims: bool, worst: float, r
     return where(reduce("all", isnan(x), axes, keepdims), nan, found) if x.dtype.is_inexact else found
 
 
-def nanmax(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nanmax(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element over axes that is not NaN; NaN where all are.
 
     Args:
@@ -166,12 +165,11 @@ def nanmax(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other:
         >>> fb.nanmax(fb.asarray([1.0, fb.nan, 2.0])).item()
         2.0
     """
-    if _other:
-        raise unknown_argument(nanmax, _other)
     return _extreme("nanmax", x, axis, keepdims, -inf, max_)
 
 
-def nanmin(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nanmin(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element over axes that is not NaN; NaN where all are.
 
     Args:
@@ -184,8 +182,6 @@ def nanmin(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other:
         >>> fb.nanmin(fb.asarray([1.0, fb.nan, 2.0])).item()
         1.0
     """
-    if _other:
-        raise unknown_argument(nanmin, _other)
     return _extreme("nanmin", x, axis, keepdims, inf, min_)
 
 
@@ -214,7 +210,8 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool, extreme: Any)
     return found
 
 
-def nanargmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nanargmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The lowest index of the largest element along an axis that is not NaN (of the flat tensor by default), as int64.
 
     Args:
@@ -230,12 +227,11 @@ def nanargmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, 
         >>> fb.nanargmax(fb.asarray([fb.nan, 1.0, 7.0])).item()
         2
     """
-    if _other:
-        raise unknown_argument(nanargmax, _other)
     return _place("nanargmax", x, axis, keepdims, nanmax)
 
 
-def nanargmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nanargmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The lowest index of the smallest element along an axis that is not NaN (of the flat tensor by default), as int64.
 
     Args:
@@ -251,6 +247,4 @@ def nanargmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, 
         >>> fb.nanargmin(fb.asarray([fb.nan, 7.0, 1.0])).item()
         2
     """
-    if _other:
-        raise unknown_argument(nanargmin, _other)
     return _place("nanargmin", x, axis, keepdims, nanmin)

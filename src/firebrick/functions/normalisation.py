@@ -5,7 +5,7 @@ Channels are axis 1: [batch, channels, ...]. Statistics are those of the argumen
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind
@@ -13,7 +13,7 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import answers_arguments, unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape
@@ -23,7 +23,8 @@ from firebrick.ops import OPS
 from firebrick.ops.declare import size_of
 
 
-def softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def softmax(x: Tensor, /, axis: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along an axis.
 
     Args:
@@ -35,13 +36,12 @@ def softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
         >>> fb.softmax(fb.zeros(4)).tolist()
         [0.25, 0.25, 0.25, 0.25]
     """
-    if _other:
-        raise unknown_argument(softmax, _other)
     _operand("softmax", "x", x)
     return bind(OPS["softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "softmax")})  # type: ignore[no-any-return]
 
 
-def log_softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
+@answers_arguments
+def log_softmax(x: Tensor, /, axis: int = -1) -> Tensor:
     """x - log Σ exp(x) along an axis.
 
     Args:
@@ -53,8 +53,6 @@ def log_softmax(x: Tensor, /, axis: int = -1, **_other: Never) -> Tensor:
         >>> round(fb.log_softmax(fb.zeros(2))[0].item(), 4)
         -0.6931
     """
-    if _other:
-        raise unknown_argument(log_softmax, _other)
     _operand("log_softmax", "x", x)
     return bind(OPS["log_softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "log_softmax")})  # type: ignore[no-any-return]
 
@@ -229,9 +227,9 @@ def instance_norm_with_statistics(
     return y, mean.reshape(n, c), var.reshape(n, c)
 
 
+@answers_arguments
 def group_norm(
     x: Tensor, /, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
-    **_other: Never,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias, over groups of channels of each sample.
 
@@ -249,8 +247,6 @@ def group_norm(
         >>> fb.group_norm(fb.asarray([[1.0, 3.0, 5.0, 9.0]]), 2, eps=0.0).tolist()
         [[-1.0, 1.0, -1.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(group_norm, _other)
     check_channels("group_norm", x, weight=weight, bias=bias)
     eps, groups = number("group_norm", "eps", eps), python_scalar(groups)
     n, c = x.shape[:2]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
@@ -69,7 +69,8 @@ def _largest(size: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 _MATRIX_NORMS = ("fro", "nuc", 1, -1, 2, -2, inf, -inf)
 
 
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro", **_other: Never) -> Tensor:
+@answers_arguments
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Norms [...] of matrices [..., m, n]; the gradient at 0 is 0.
 
     Args:
@@ -89,8 +90,6 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro", **_ot
         >>> fb.linalg.matrix_norm(fb.asarray([[1.0, -2.0], [3.0, 4.0]]), ord=1).item()
         6.0
     """
-    if _other:
-        raise unknown_argument(matrix_norm, _other)
     check_matrix("matrix_norm", check_inexact("matrix_norm", x))
     if ord not in _MATRIX_NORMS:
         known = ", ".join(map(repr, _MATRIX_NORMS))
@@ -109,7 +108,8 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro", **_ot
     return min_(sums, axis=(-2, -1), keepdims=keepdims)
 
 
-def norm(x: Tensor, /, ord: Any = None, axis: Any = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def norm(x: Tensor, /, ord: Any = None, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     """A vector's or a matrix's norm, by the number of axes.
 
     Args:
@@ -127,8 +127,6 @@ def norm(x: Tensor, /, ord: Any = None, axis: Any = None, *, keepdims: bool = Fa
         >>> fb.linalg.norm(fb.ones((2, 2))).item(), fb.linalg.norm(fb.ones((2, 2)), 1).item()
         (2.0, 2.0)
     """
-    if _other:
-        raise unknown_argument(norm, _other)
     check_inexact("norm", x)
     if ord is None:
         return vector_norm(x, axis=axis, keepdims=keepdims)
@@ -143,7 +141,8 @@ def norm(x: Tensor, /, ord: Any = None, axis: Any = None, *, keepdims: bool = Fa
     return reshape(found, tuple(1 if a in axes else d for a, d in enumerate(x.shape))) if keepdims else found
 
 
-def cond(x: Tensor, /, *, p: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def cond(x: Tensor, /, *, p: Any = None) -> Tensor:
     """Condition numbers [...] of matrices: the norm of x times that of its inverse.
 
     Args:
@@ -162,8 +161,6 @@ def cond(x: Tensor, /, *, p: Any = None, **_other: Never) -> Tensor:
         >>> fb.linalg.cond(fb.asarray([[4.0, 0.0], [0.0, 2.0]])).item()
         2.0
     """
-    if _other:
-        raise unknown_argument(cond, _other)
     if p in (None, 2, -2):
         check_lapack("cond", x)
         if 0 in x.shape[-2:]:

@@ -6,7 +6,7 @@ one for each; ``padding`` may also be pairs (before, after). Windows do not over
 
 from __future__ import annotations
 
-from typing import Any, Literal, Never, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from firebrick.core.bind import bind, bind_as
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES, Sizes, padding_of, per_axis
@@ -40,9 +40,10 @@ def max_pool1d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any: ...  # fmt: skip
+@answers_arguments
 def max_pool1d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
-    ceil_mode: bool = False, return_indices: bool = False, **_other: Never,
+    ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest value of each window of signals. Of equal maxima the first, in row-major order, takes the gradient.
 
@@ -63,8 +64,6 @@ def max_pool1d(
         >>> fb.max_pool1d(fb.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2).tolist()
         [[[3.0, 2.0]]]
     """
-    if _other:
-        raise unknown_argument(max_pool1d, _other)
     return _max_pool("max_pool1d", 1, x, kernel, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -78,9 +77,10 @@ def max_pool2d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any: ...  # fmt: skip
+@answers_arguments
 def max_pool2d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
-    ceil_mode: bool = False, return_indices: bool = False, **_other: Never,
+    ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest value of each window of images. Of equal maxima the first, in row-major order, takes the gradient.
 
@@ -101,8 +101,6 @@ def max_pool2d(
         >>> fb.max_pool2d(fb.asarray([[[[1.0, 2.0], [3.0, 4.0]]]]), 2).tolist()
         [[[[4.0]]]]
     """
-    if _other:
-        raise unknown_argument(max_pool2d, _other)
     return _max_pool("max_pool2d", 2, x, kernel, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -116,9 +114,10 @@ def max_pool3d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any: ...  # fmt: skip
+@answers_arguments
 def max_pool3d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
-    ceil_mode: bool = False, return_indices: bool = False, **_other: Never,
+    ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest value of each window of volumes. Of equal maxima the first, in row-major order, takes the gradient.
 
@@ -139,14 +138,13 @@ def max_pool3d(
         >>> fb.max_pool3d(fb.ones((1, 1, 2, 2, 2)), 2).tolist()
         [[[[[1.0]]]]]
     """
-    if _other:
-        raise unknown_argument(max_pool3d, _other)
     return _max_pool("max_pool3d", 3, x, kernel, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@answers_arguments
 def avg_pool1d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, **_other: Never,
+    count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of signals.
 
@@ -166,14 +164,13 @@ def avg_pool1d(
         >>> fb.avg_pool1d(fb.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2).tolist()
         [[[2.0, 1.0]]]
     """
-    if _other:
-        raise unknown_argument(avg_pool1d, _other)
     return _avg_pool("avg_pool1d", 1, x, kernel, stride, padding, ceil_mode, count_include_pad)
 
 
+@answers_arguments
 def avg_pool2d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, **_other: Never,
+    count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of images.
 
@@ -193,14 +190,13 @@ def avg_pool2d(
         >>> fb.avg_pool2d(fb.asarray([[[[1.0, 2.0], [3.0, 4.0]]]]), 2).tolist()
         [[[[2.5]]]]
     """
-    if _other:
-        raise unknown_argument(avg_pool2d, _other)
     return _avg_pool("avg_pool2d", 2, x, kernel, stride, padding, ceil_mode, count_include_pad)
 
 
+@answers_arguments
 def avg_pool3d(
     x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, **_other: Never,
+    count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of volumes.
 
@@ -220,12 +216,11 @@ def avg_pool3d(
         >>> fb.avg_pool3d(fb.ones((1, 1, 2, 2, 2)), 2).tolist()
         [[[[[1.0]]]]]
     """
-    if _other:
-        raise unknown_argument(avg_pool3d, _other)
     return _avg_pool("avg_pool3d", 3, x, kernel, stride, padding, ceil_mode, count_include_pad)
 
 
-def adaptive_avg_pool1d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
+@answers_arguments
+def adaptive_avg_pool1d(x: Tensor, /, size: Any) -> Tensor:
     """The mean of ``size`` windows along each axis of signals: window i covers ⌊i·n/size⌋ to ⌈(i+1)·n/size⌉ of n elements.
 
     Args:
@@ -240,12 +235,11 @@ def adaptive_avg_pool1d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
         >>> fb.adaptive_avg_pool1d(fb.ones((1, 2, 5)), 3).shape
         (1, 2, 3)
     """
-    if _other:
-        raise unknown_argument(adaptive_avg_pool1d, _other)
     return _adaptive_avg("adaptive_avg_pool1d", 1, x, size)
 
 
-def adaptive_avg_pool2d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
+@answers_arguments
+def adaptive_avg_pool2d(x: Tensor, /, size: Any) -> Tensor:
     """The mean of ``size`` windows along each axis of images: window i covers ⌊i·n/size⌋ to ⌈(i+1)·n/size⌉ of n elements.
 
     Args:
@@ -260,12 +254,11 @@ def adaptive_avg_pool2d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
         >>> fb.adaptive_avg_pool2d(fb.ones((1, 2, 5, 5)), 3).shape
         (1, 2, 3, 3)
     """
-    if _other:
-        raise unknown_argument(adaptive_avg_pool2d, _other)
     return _adaptive_avg("adaptive_avg_pool2d", 2, x, size)
 
 
-def adaptive_avg_pool3d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
+@answers_arguments
+def adaptive_avg_pool3d(x: Tensor, /, size: Any) -> Tensor:
     """The mean of ``size`` windows along each axis of volumes: window i covers ⌊i·n/size⌋ to ⌈(i+1)·n/size⌉ of n elements.
 
     Args:
@@ -280,8 +273,6 @@ def adaptive_avg_pool3d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
         >>> fb.adaptive_avg_pool3d(fb.ones((1, 2, 5, 5, 5)), 3).shape
         (1, 2, 3, 3, 3)
     """
-    if _other:
-        raise unknown_argument(adaptive_avg_pool3d, _other)
     return _adaptive_avg("adaptive_avg_pool3d", 3, x, size)
 
 
@@ -289,7 +280,8 @@ def adaptive_avg_pool3d(x: Tensor, /, size: Any, **_other: Never) -> Tensor:
 def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any: ...
-def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False, **_other: Never) -> Any:
+@answers_arguments
+def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any:
     """The largest value of ``size`` windows along each axis of signals; windows as for ``fb.adaptive_avg_pool1d``.
 
     Args:
@@ -305,8 +297,6 @@ def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False
         >>> fb.adaptive_max_pool1d(fb.ones((1, 2, 5)), 3).shape
         (1, 2, 3)
     """
-    if _other:
-        raise unknown_argument(adaptive_max_pool1d, _other)
     return _adaptive_max("adaptive_max_pool1d", 1, x, size, return_indices)
 
 
@@ -314,7 +304,8 @@ def adaptive_max_pool1d(x: Tensor, /, size: Any, *, return_indices: bool = False
 def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any: ...
-def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False, **_other: Never) -> Any:
+@answers_arguments
+def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any:
     """The largest value of ``size`` windows along each axis of images; windows as for ``fb.adaptive_avg_pool2d``.
 
     Args:
@@ -330,8 +321,6 @@ def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False
         >>> fb.adaptive_max_pool2d(fb.ones((1, 2, 5, 5)), 3).shape
         (1, 2, 3, 3)
     """
-    if _other:
-        raise unknown_argument(adaptive_max_pool2d, _other)
     return _adaptive_max("adaptive_max_pool2d", 2, x, size, return_indices)
 
 
@@ -339,7 +328,8 @@ def adaptive_max_pool2d(x: Tensor, /, size: Any, *, return_indices: bool = False
 def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any: ...
-def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: bool = False, **_other: Never) -> Any:
+@answers_arguments
+def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: bool = False) -> Any:
     """The largest value of ``size`` windows along each axis of volumes; windows as for ``fb.adaptive_avg_pool3d``.
 
     Args:
@@ -355,12 +345,11 @@ def adaptive_max_pool3d(x: Tensor, /, size: Any, *, return_indices: bool = False
         >>> fb.adaptive_max_pool3d(fb.ones((1, 2, 5, 5, 5)), 3).shape
         (1, 2, 3, 3, 3)
     """
-    if _other:
-        raise unknown_argument(adaptive_max_pool3d, _other)
     return _adaptive_max("adaptive_max_pool3d", 3, x, size, return_indices)
 
 
-def max_unpool(x: Tensor, indices: Tensor, /, size: Any, **_other: Never) -> Tensor:
+@answers_arguments
+def max_unpool(x: Tensor, indices: Tensor, /, size: Any) -> Tensor:
     """Values put back to where max pooling found them, and zeros elsewhere.
 
     Args:
@@ -380,8 +369,6 @@ def max_unpool(x: Tensor, indices: Tensor, /, size: Any, **_other: Never) -> Ten
         >>> fb.max_unpool(values, places, 4).tolist()
         [[[0.0, 3.0, 2.0, 0.0]]]
     """
-    if _other:
-        raise unknown_argument(max_unpool, _other)
     for name, t in (("x", x), ("indices", indices)):
         if not isinstance(t, Tensor):
             raise not_a_tensor("max_unpool", name, t, None)

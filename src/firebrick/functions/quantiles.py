@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
 from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import widened
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
@@ -132,6 +132,7 @@ def _between(ordered: Tensor, place: Tensor, method: str) -> Tensor:
     return where(equal(left, right), left, left * (1.0 - share) + right * share)
 
 
+@answers_arguments
 def quantile(
     x: Tensor,
     q: Fractions,
@@ -140,7 +141,6 @@ def quantile(
     *,
     keepdims: bool = False,
     method: str = "linear",
-    **_other: Never,
 ) -> Tensor:
     """The value below which a share ``q`` of the elements over axes are; NaN where one of them is NaN.
 
@@ -166,11 +166,10 @@ def quantile(
         >>> fb.quantile(fb.asarray([1.0, 2.0, 4.0]), [0.25, 0.5]).tolist()
         [1.5, 2.0]
     """
-    if _other:
-        raise unknown_argument(quantile, _other)
     return _quantile("quantile", x, q, axis, keepdims, method, False)
 
 
+@answers_arguments
 def percentile(
     x: Tensor,
     q: Fractions,
@@ -179,7 +178,6 @@ def percentile(
     *,
     keepdims: bool = False,
     method: str = "linear",
-    **_other: Never,
 ) -> Tensor:
     """``quantile`` with ``q`` in percent, in [0, 100].
 
@@ -195,12 +193,11 @@ def percentile(
         >>> fb.percentile(fb.asarray([1.0, 2.0, 4.0]), 50).item()
         2.0
     """
-    if _other:
-        raise unknown_argument(percentile, _other)
     return _quantile("percentile", x, q, axis, keepdims, method, False, 100)
 
 
-def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The middle element over axes, or the mean of the two middle ones (PyTorch takes the lower); NaN where one is NaN.
 
     Args:
@@ -213,11 +210,10 @@ def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other:
         >>> fb.median(fb.asarray([5.0, 1.0, 2.0, 4.0])).item()
         3.0
     """
-    if _other:
-        raise unknown_argument(median, _other)
     return _quantile("median", x, 0.5, axis, keepdims, "midpoint", False)
 
 
+@answers_arguments
 def nanquantile(
     x: Tensor,
     q: Fractions,
@@ -226,7 +222,6 @@ def nanquantile(
     *,
     keepdims: bool = False,
     method: str = "linear",
-    **_other: Never,
 ) -> Tensor:
     """``quantile`` of the elements that are not NaN; NaN where there are none.
 
@@ -242,12 +237,11 @@ def nanquantile(
         >>> fb.nanquantile(fb.asarray([1.0, fb.nan, 2.0]), 0.5).item()
         1.5
     """
-    if _other:
-        raise unknown_argument(nanquantile, _other)
     return _quantile("nanquantile", x, q, axis, keepdims, method, True)
 
 
-def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """``median`` of the elements that are not NaN; NaN where there are none.
 
     Args:
@@ -260,6 +254,4 @@ def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_oth
         >>> fb.nanmedian(fb.asarray([1.0, fb.nan, 2.0])).item()
         1.5
     """
-    if _other:
-        raise unknown_argument(nanmedian, _other)
     return _quantile("nanmedian", x, 0.5, axis, keepdims, "midpoint", True)

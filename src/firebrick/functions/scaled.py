@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from firebrick.core.dtypes import limits
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, reduce
@@ -23,6 +24,7 @@ def root(x: Tensor) -> Tensor:
     return where(none, 0.0, sqrt(where(none, 1.0, x)))
 
 
+@answers_arguments
 def norm(x: Tensor, axis: Axis, keepdims: bool, p: float = 2.0) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) over axes, for any p but 0 and infinities; 0 of nothing, and at 0 the gradient is 0.
 

@@ -7,7 +7,7 @@ How many elements are non-zero depends on values. Without ``size`` that number i
 from __future__ import annotations
 
 from operator import index
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,15 @@ from firebrick.core.dtypes import DType, bool_, int64, scalar_fits, scalar_misfi
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.axes import Axis, check_reduced, default_int, operand, reduce, truth
 from firebrick.functions.checks import known_now
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import astype, floor_divide, remainder, where
 from firebrick.functions.movement import reshape, stack
+from firebrick.functions.ranges import arange
 from firebrick.ops import OPS
 
 
@@ -42,9 +42,8 @@ def _arg(name: str, x: Tensor, axis: int | None, keepdims: bool, out: Tensor | N
     return bind(OPS[name], (x,), params, out)  # type: ignore[no-any-return]
 
 
-def argmax(
-    x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """The lowest index of the largest element along an axis (of the flat tensor by default), as int64.
 
     Args:
@@ -58,14 +57,11 @@ def argmax(
         >>> fb.argmax(fb.asarray([1.0, 7.0, 7.0])).item()
         1
     """
-    if _other:
-        raise unknown_argument(argmax, _other)
     return _arg("argmax", x, axis, keepdims, out)
 
 
-def argmin(
-    x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """The lowest index of the smallest element along an axis (of the flat tensor by default), as int64.
 
     Args:
@@ -79,12 +75,11 @@ def argmin(
         >>> fb.argmin(fb.asarray([7.0, 1.0, 1.0])).item()
         1
     """
-    if _other:
-        raise unknown_argument(argmin, _other)
     return _arg("argmin", x, axis, keepdims, out)
 
 
-def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """How many elements over axes are non-zero (NaN is), in the default integer dtype.
 
     Args:
@@ -97,8 +92,6 @@ def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **
         >>> fb.count_nonzero(fb.asarray([[1, 0], [2, 3]]), axis=0).tolist()
         [2, 1]
     """
-    if _other:
-        raise unknown_argument(count_nonzero, _other)
     operand("count_nonzero", x)
     axis = normalize_axes(axis, x.ndim, "count_nonzero")
     return reduce("sum", astype(truth(x), default_int(x)), axis, keepdims)
@@ -155,7 +148,8 @@ def _nonzero(name: str, x: Tensor, size: int | None, fill_value: int) -> tuple[T
     return tuple(found)
 
 
-def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0, **_other: Never) -> tuple[Tensor, ...]:
+@answers_arguments
+def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> tuple[Tensor, ...]:
     """The indices of the non-zero elements, in row-major order, as one tensor for each axis.
 
     Args:
@@ -173,13 +167,12 @@ def nonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0, **_ot
         >>> fb.nonzero(fb.asarray([0, 7, 8]), size=4, fill_value=-1)[0].tolist()
         [1, 2, -1, -1]
     """
-    if _other:
-        raise unknown_argument(nonzero, _other)
     return _nonzero("nonzero", x, size, fill_value)
 
 
 @documented_like(nonzero)
-def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
     """The indices of the non-zero elements, as rows of an int64 tensor [count, axes].
 
     Example:
@@ -187,13 +180,12 @@ def argwhere(x: Tensor, /, *, size: int | None = None, fill_value: int = 0, **_o
         >>> fb.argwhere(fb.asarray([[0, 5], [6, 0]])).tolist()
         [[0, 1], [1, 0]]
     """
-    if _other:
-        raise unknown_argument(argwhere, _other)
     return stack(_nonzero("argwhere", x, size, fill_value), axis=1)
 
 
 @documented_like(nonzero)
-def flatnonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def flatnonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
     """The indices of the non-zero elements in the flat tensor.
 
     Example:
@@ -201,13 +193,12 @@ def flatnonzero(x: Tensor, /, *, size: int | None = None, fill_value: int = 0, *
         >>> fb.flatnonzero(fb.asarray([[0, 5], [6, 0]])).tolist()
         [1, 2]
     """
-    if _other:
-        raise unknown_argument(flatnonzero, _other)
     operand("flatnonzero", x)
     return _nonzero("flatnonzero", reshape(x, (-1,)), size, fill_value)[0]
 
 
-def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """Where each element of x2 would go into x1 to keep it in order: binary search.
 
     Args:
@@ -224,8 +215,6 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         >>> fb.searchsorted(fb.asarray([1.0, 2.0, 3.0]), fb.asarray([2.0, 9.0])).tolist()
         [1, 3]
     """
-    if _other:
-        raise unknown_argument(searchsorted, _other)
     if all(getattr(x, "dtype", None) is bool_ for x in (x1, x2)):
         x1, x2 = astype(x1, uint8), astype(x2, uint8)
     operand("searchsorted", x1, "real", "x1")

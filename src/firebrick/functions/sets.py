@@ -6,13 +6,13 @@ without ``size`` that number is read, once; with it nothing is read and the shap
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import bool_, int64, no_common_dtype, promote, uint8
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import check_devices, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand
 from firebrick.functions.checks import known_now
@@ -87,7 +87,8 @@ def _distinct(name: str, x: Tensor, size: int | None, fill_value: Any) -> Unique
     return UniqueAll(values, indices, reshape(inverse, x.shape), ends - runs)
 
 
-def unique_all(x: Tensor, /, *, size: int | None = None, fill_value: Any = None, **_other: Never) -> UniqueAll:
+@answers_arguments
+def unique_all(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
     """Distinct elements, where each is first, which of them every element of x is, and how often each occurs.
 
     Args:
@@ -106,12 +107,11 @@ def unique_all(x: Tensor, /, *, size: int | None = None, fill_value: Any = None,
         >>> found.values.tolist(), found.indices.tolist(), found.inverse_indices.tolist(), found.counts.tolist()
         ([2, 5], [1, 0], [1, 0, 1], [1, 2])
     """
-    if _other:
-        raise unknown_argument(unique_all, _other)
     return _distinct("unique_all", x, size, fill_value)
 
 
-def unique_counts(x: Tensor, /, *, size: int | None = None, fill_value: Any = None, **_other: Never) -> UniqueCounts:
+@answers_arguments
+def unique_counts(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
     """Distinct elements and how often each occurs.
 
     Args:
@@ -128,13 +128,12 @@ def unique_counts(x: Tensor, /, *, size: int | None = None, fill_value: Any = No
         >>> values.tolist(), counts.tolist()
         ([2, 5], [1, 2])
     """
-    if _other:
-        raise unknown_argument(unique_counts, _other)
     found = _distinct("unique_counts", x, size, fill_value)
     return UniqueCounts(found.values, found.counts)
 
 
-def unique_inverse(x: Tensor, /, *, size: int | None = None, fill_value: Any = None, **_other: Never) -> UniqueInverse:
+@answers_arguments
+def unique_inverse(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
     """Distinct elements, and which of them every element of x is.
 
     Args:
@@ -152,13 +151,12 @@ def unique_inverse(x: Tensor, /, *, size: int | None = None, fill_value: Any = N
         >>> values.tolist(), inverse.tolist()
         ([2, 5], [1, 0, 1])
     """
-    if _other:
-        raise unknown_argument(unique_inverse, _other)
     found = _distinct("unique_inverse", x, size, fill_value)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
-def unique_values(x: Tensor, /, *, size: int | None = None, fill_value: Any = None, **_other: Never) -> Tensor:
+@answers_arguments
+def unique_values(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> Tensor:
     """Distinct elements in ascending order.
 
     Args:
@@ -176,11 +174,10 @@ def unique_values(x: Tensor, /, *, size: int | None = None, fill_value: Any = No
         >>> fb.unique_values(fb.asarray([5, 2, 5]), size=3, fill_value=-1).tolist()
         [2, 5, -1]
     """
-    if _other:
-        raise unknown_argument(unique_values, _other)
     return _distinct("unique_values", x, size, fill_value).values
 
 
+@answers_arguments
 def unique(
     x: Tensor,
     /,
@@ -190,7 +187,6 @@ def unique(
     return_counts: bool = False,
     size: int | None = None,
     fill_value: Any = None,
-    **_other: Never,
 ) -> Tensor | tuple[Tensor, ...]:
     """Distinct elements in ascending order, with the further results of ``unique_all`` that are asked for.
 
@@ -211,15 +207,14 @@ def unique(
         >>> values.tolist(), counts.tolist()
         ([2, 5], [1, 2])
     """
-    if _other:
-        raise unknown_argument(unique, _other)
     values, indices, inverse, counts = _distinct("unique", x, size, fill_value)
     asked = ((return_index, indices), (return_inverse, inverse), (return_counts, counts))
     extra = tuple(t for wanted, t in asked if wanted)
     return (values, *extra) if extra else values
 
 
-def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
     """Whether each element of x1 is among those of x2; NaN is in nothing.
 
     Args:
@@ -235,8 +230,6 @@ def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False, **_other: Never) ->
         >>> fb.isin(fb.asarray([1, 2, 3]), fb.asarray([3, 1])).tolist()
         [True, False, True]
     """
-    if _other:
-        raise unknown_argument(isin, _other)
     operand("isin", x1, name="x1")
     operand("isin", x2, name="x2")
     check_devices("isin", x1=x1, x2=x2)

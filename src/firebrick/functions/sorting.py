@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import bool_, uint8
 from firebrick.core.errors import OutOfRangeError
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand
@@ -24,7 +24,8 @@ def _is_bool(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype is bool_
 
 
-def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True, **_other: Never) -> Tensor:
+@answers_arguments
+def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Sorted copy along an axis; always stable; NaN last (first if descending).
 
     Args:
@@ -38,8 +39,6 @@ def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool
         >>> fb.sort(fb.asarray([3, 1, 2])).tolist()
         [1, 2, 3]
     """
-    if _other:
-        raise unknown_argument(sort, _other)
     if _is_bool(x):
         return astype(sort(astype(x, uint8), axis, descending=descending), bool_)
     operand("sort", x, "real")
@@ -54,7 +53,8 @@ def in_order(x: Tensor, axis: int, descending: bool = False) -> Tensor:
     return bind(OPS["sort"], (x,), params)[0]  # type: ignore[no-any-return]
 
 
-def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True, **_other: Never) -> Tensor:
+@answers_arguments
+def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Indices that sort along an axis; always stable.
 
     Args:
@@ -68,8 +68,6 @@ def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: b
         >>> fb.argsort(fb.asarray([3, 1, 2])).tolist()
         [1, 2, 0]
     """
-    if _other:
-        raise unknown_argument(argsort, _other)
     if _is_bool(x):
         x = astype(x, uint8)
     operand("argsort", x, "real")
@@ -84,7 +82,8 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True, **_other: Never) -> TopK:
+@answers_arguments
+def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True) -> TopK:
     """The k largest (or smallest) values along an axis, the most extreme first.
 
     Of equal values the one with the lowest index comes first; NaN counts as the largest value.
@@ -107,8 +106,6 @@ def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True, **_othe
         >>> values.tolist(), indices.tolist()
         ([7.0, 7.0], [1, 3])
     """
-    if _other:
-        raise unknown_argument(top_k, _other)
     operand("top_k", x, "real")
     try:
         count = index(k)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import inf
 from math import prod as count
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind
 from firebrick.core.docstrings import documented_like
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes
@@ -33,9 +33,8 @@ def accumulate(where_: str, x: Tensor, axis: Axis, dtype: Any, keepdims: bool, o
     return reduce(where_.removeprefix("nan"), astype(x, goal, copy=False), axes, keepdims, out)
 
 
-def sum(
-    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Sum over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Args:
@@ -50,15 +49,12 @@ def sum(
         >>> fb.sum(fb.asarray([[1, 2], [3, 4]]), axis=0).tolist()
         [4, 6]
     """
-    if _other:
-        raise unknown_argument(sum, _other)
     return accumulate("sum", x, axis, dtype, keepdims, out)
 
 
 @documented_like(sum)
-def prod(
-    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None, **_other: Never
-) -> Tensor:
+@answers_arguments
+def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Product over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Example:
@@ -66,12 +62,11 @@ def prod(
         >>> fb.prod(fb.asarray([2, 3, 4])).item()
         24
     """
-    if _other:
-        raise unknown_argument(prod, _other)
     return accumulate("prod", x, axis, dtype, keepdims, out)
 
 
-def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over axes of a floating or complex tensor; half precision is summed in float32.
 
     Args:
@@ -85,12 +80,11 @@ def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor
         >>> fb.mean(fb.asarray([1.0, 2.0, 6.0])).item()
         3.0
     """
-    if _other:
-        raise unknown_argument(mean, _other)
     operand("mean", x)
     return reduce("mean", wide(x) if out is None else x, axis, keepdims, out)
 
 
+@answers_arguments
 def var(
     x: Tensor,
     /,
@@ -99,7 +93,6 @@ def var(
     correction: float = 0.0,
     keepdims: bool = False,
     out: Tensor | None = None,
-    **_other: Never,
 ) -> Tensor:
     """Variance over axes: Σ (x - mean)² / (n - correction); infinite or NaN where n ≤ correction.
 
@@ -117,8 +110,6 @@ def var(
         >>> fb.var(fb.asarray([1.0, 3.0])).item()
         1.0
     """
-    if _other:
-        raise unknown_argument(var, _other)
     return _variance("var", x, axis, correction, keepdims, out)
 
 
@@ -142,6 +133,7 @@ def _about_mean(x: Tensor, axes: tuple[int, ...], keepdims: bool, n: int, factor
     return found * (factor**0.5 if spread else factor)
 
 
+@answers_arguments
 def std(
     x: Tensor,
     /,
@@ -150,7 +142,6 @@ def std(
     correction: float = 0.0,
     keepdims: bool = False,
     out: Tensor | None = None,
-    **_other: Never,
 ) -> Tensor:
     """Standard deviation over axes: the root of ``var``; of equal elements it is 0, and so is its gradient.
 
@@ -166,12 +157,11 @@ def std(
         >>> fb.std(fb.asarray([1.0, 3.0])).item()
         1.0
     """
-    if _other:
-        raise unknown_argument(std, _other)
     return _variance("std", x, axis, correction, keepdims, out)
 
 
-def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient.
 
     Args:
@@ -185,12 +175,11 @@ def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor 
         >>> fb.max(fb.asarray([[1, 5], [3, 4]]), axis=1).tolist()
         [5, 4]
     """
-    if _other:
-        raise unknown_argument(max, _other)
     return reduce("max", x, axis, keepdims, out)
 
 
-def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient.
 
     Args:
@@ -204,12 +193,11 @@ def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor 
         >>> fb.min(fb.asarray([[1, 5], [3, 4]]), axis=1).tolist()
         [1, 3]
     """
-    if _other:
-        raise unknown_argument(min, _other)
     return reduce("min", x, axis, keepdims, out)
 
 
-def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Never) -> Tensor:
+@answers_arguments
+def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Peak to peak: the largest element less the smallest, over axes.
 
     Args:
@@ -222,8 +210,6 @@ def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, **_other: Ne
         >>> fb.ptp(fb.asarray([3.0, -1.0, 2.0])).item()
         4.0
     """
-    if _other:
-        raise unknown_argument(ptp, _other)
     operand("ptp", x, "real")
     axis = normalize_axes(axis, x.ndim, "ptp")
     nonempty("ptp", x, axis)
@@ -251,6 +237,7 @@ def _cumulate(name: str, x: Tensor, axis: int | None, dtype: Any, initial: int |
     return bind(OPS["pad"], (found,), {"widths": widths, "value": initial})  # type: ignore[no-any-return]
 
 
+@answers_arguments
 def cumulative_sum(
     x: Tensor,
     /,
@@ -259,7 +246,6 @@ def cumulative_sum(
     dtype: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
-    **_other: Never,
 ) -> Tensor:
     """The running sum along an axis.
 
@@ -280,11 +266,10 @@ def cumulative_sum(
         >>> fb.cumulative_sum(fb.asarray([1, 2, 3]), include_initial=True).tolist()
         [0, 1, 3, 6]
     """
-    if _other:
-        raise unknown_argument(cumulative_sum, _other)
     return _cumulate("cumulative_sum", x, axis, dtype, 0 if include_initial else None, reverse)
 
 
+@answers_arguments
 def cumulative_prod(
     x: Tensor,
     /,
@@ -293,7 +278,6 @@ def cumulative_prod(
     dtype: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
-    **_other: Never,
 ) -> Tensor:
     """The running product along an axis; its gradient is exact also where factors are 0.
 
@@ -312,8 +296,6 @@ def cumulative_prod(
         >>> fb.cumulative_prod(fb.asarray([1, 2, 3])).tolist()
         [1, 2, 6]
     """
-    if _other:
-        raise unknown_argument(cumulative_prod, _other)
     return _cumulate("cumulative_prod", x, axis, dtype, 1 if include_initial else None, reverse)
 
 
@@ -354,7 +336,8 @@ def _running(where: str, op: str, x: Tensor, axis: int | None, reverse: bool) ->
     return RunningExtreme(*bind(OPS[op], (x,), params))
 
 
-def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False, **_other: Never) -> RunningExtreme:
+@answers_arguments
+def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
     """The running maximum along an axis, NaN from the first NaN on, and where it was met.
 
     Of equal maxima the first one counts, here as everywhere (PyTorch reports the last): its index is reported and it
@@ -374,13 +357,12 @@ def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False, **_o
         >>> values.tolist(), indices.tolist()
         ([1, 3, 3, 3, 5], [0, 1, 1, 1, 4])
     """
-    if _other:
-        raise unknown_argument(cummax, _other)
     return _running("cummax", "cumulative_max", x, axis, reverse)
 
 
 @documented_like(cummax)
-def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False, **_other: Never) -> RunningExtreme:
+@answers_arguments
+def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
     """The running minimum along an axis, NaN from the first NaN on, and where it was met; see ``cummax``.
 
     Example:
@@ -388,6 +370,4 @@ def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False, **_o
         >>> fb.cummin(fb.asarray([3, 4, 1, 2])).values.tolist()
         [3, 3, 1, 1]
     """
-    if _other:
-        raise unknown_argument(cummin, _other)
     return _running("cummin", "cumulative_min", x, axis, reverse)

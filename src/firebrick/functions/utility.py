@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Never
-
 from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import bool_, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import check_devices, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number, whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
@@ -26,7 +24,8 @@ def _holds(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None)
     return reduce(name, truth(x), axis, keepdims, out)
 
 
-def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether every element over axes is true (non-zero).
 
     Args:
@@ -40,12 +39,11 @@ def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor 
         >>> fb.all(fb.asarray([True, False])).item()
         False
     """
-    if _other:
-        raise unknown_argument(all, _other)
     return _holds("all", x, axis, keepdims, out)
 
 
-def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None, **_other: Never) -> Tensor:
+@answers_arguments
+def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether some element over axes is true (non-zero).
 
     Args:
@@ -59,8 +57,6 @@ def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor 
         >>> fb.any(fb.asarray([True, False])).item()
         True
     """
-    if _other:
-        raise unknown_argument(any, _other)
     return _holds("any", x, axis, keepdims, out)
 
 
@@ -118,9 +114,8 @@ def diff(
     return x
 
 
-def isclose(
-    x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, **_other: Never
-) -> Tensor:
+@answers_arguments
+def isclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Whether |x1 - x2| ≤ atol + rtol · |x2|, for each pair; an infinity is close to itself only.
 
     Args:
@@ -138,15 +133,12 @@ def isclose(
         >>> fb.isclose(fb.asarray([1.0, 2.0]), fb.asarray([1.000001, 2.1])).tolist()
         [True, False]
     """
-    if _other:
-        raise unknown_argument(isclose, _other)
     return _isclose("isclose", x1, x2, rtol, atol, equal_nan)
 
 
 @documented_like(isclose)
-def allclose(
-    x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, **_other: Never
-) -> bool:
+@answers_arguments
+def allclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether all pairs are close, by the rule of ``isclose``.
 
     Returns:
@@ -157,8 +149,6 @@ def allclose(
         >>> fb.allclose(fb.asarray([1.0, 2.0]), fb.asarray([1.0, 2.1]), atol=0.2)
         True
     """
-    if _other:
-        raise unknown_argument(allclose, _other)
     found = all(_isclose("allclose", x1, x2, rtol, atol, equal_nan))
     known_now("allclose", "a Python bool", "x1", x1, "use fb.all(fb.isclose(x1, x2)), a 0-d tensor")
     return bool(found)

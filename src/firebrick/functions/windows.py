@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import index
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from firebrick.core.dtypes import bool_, python_scalar, scalar_fits, scalar_misf
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe
-from firebrick.core.other_arguments import answers_arguments, unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
@@ -26,7 +26,8 @@ _MODES = {"constant": "", "edge": "replicate", "reflect": "", "symmetric": "", "
 """Each mode, and PyTorch's name where it differs."""
 
 
-def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0, **_other: Never) -> Tensor:
+@answers_arguments
+def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0) -> Tensor:
     """x with elements before and after it along axes.
 
     Args:
@@ -52,8 +53,6 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
         >>> fb.pad(fb.asarray([1, 2, 3]), 2, mode="reflect").tolist()
         [3, 2, 1, 2, 3, 2, 1]
     """
-    if _other:
-        raise unknown_argument(pad, _other)
     _operand("pad", x)
     pairs = _pairs(widths, x)
     if mode not in list(_MODES):  # a list compares, where a dict would hash
@@ -212,7 +211,8 @@ def _patches(
     return places, around
 
 
-def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, **_other: Never) -> Tensor:
+@answers_arguments
+def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Tensor:
     """The patches of images that a convolution looks at, as columns (im2col).
 
     Args:
@@ -230,8 +230,6 @@ def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, di
         >>> fb.unfold2d(fb.zeros((1, 3, 5, 5)), 2).shape
         (1, 12, 16)
     """
-    if _other:
-        raise unknown_argument(unfold2d, _other)
     _operand("unfold2d", x)
     if x.ndim != 4:
         raise ShapeError("unfold2d takes images [batch, channels, height, width]", describe("x", x), "add an axis")
@@ -242,9 +240,8 @@ def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, di
     return reshape(columns_last, (x.shape[0], x.shape[1] * rows.shape[1] * columns.shape[1], rows.shape[0] * columns.shape[0]))
 
 
-def fold2d(
-    x: Tensor, size: Any, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, **_other: Never
-) -> Tensor:
+@answers_arguments
+def fold2d(x: Tensor, size: Any, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Tensor:
     """Images as the sum of overlapping patches (col2im): the transpose of ``unfold2d``.
 
     Args:
@@ -263,8 +260,6 @@ def fold2d(
         >>> fb.fold2d(fb.ones((1, 4, 4)), (3, 3), 2).tolist()
         [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
     """
-    if _other:
-        raise unknown_argument(fold2d, _other)
     check_operand("fold2d", x, "numeric")
     height, width = _ints("fold2d", "size", size, 2)
     (rows, columns), (v, h) = _patches("fold2d", (height, width), kernel, stride, padding, dilation)

@@ -13,8 +13,8 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.arrangement import tile
 from firebrick.functions.contraction import einsum
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import arange
 from firebrick.functions.movement import broadcast_to, concat, expand_dims, permute_dims, reshape, stack
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import max, mean, min, prod, sum
 from firebrick.functions.utility import all, any
 

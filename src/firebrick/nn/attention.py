@@ -20,12 +20,13 @@ from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
-from firebrick.functions.creation import arange, zeros
+from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
 from firebrick.functions.normalisation import softmax
+from firebrick.functions.ranges import arange
 from firebrick.graph.trace import new_state
 from firebrick.nn.changes import changes
 from firebrick.nn.checks import check_probability, check_shape, check_sizes

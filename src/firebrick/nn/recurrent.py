@@ -18,9 +18,10 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.functions.checks import deferred, staged
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import arange, zeros
+from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import astype, greater_equal, less, less_equal, logical_and, where
 from firebrick.functions.movement import concat, expand_dims, permute_dims, reshape, split, stack
+from firebrick.functions.ranges import arange
 from firebrick.graph.control import scan
 from firebrick.nn.checks import check_choice, check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout

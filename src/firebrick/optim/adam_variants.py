@@ -10,8 +10,9 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import greater, maximum, pow, sqrt, where
 from firebrick.optim.adam import check_betas
+from firebrick.optim.checks import check_settings
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated
 from firebrick.optim.schedule import Schedule
 
 

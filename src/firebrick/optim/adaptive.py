@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu, sqrt
+from firebrick.optim.checks import check_settings
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated
 from firebrick.optim.schedule import Schedule
 
 

@@ -21,7 +21,8 @@ from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
 from firebrick.nn import StateError
-from firebrick.optim.optimizer import Target, check_beside, check_range, chosen, named, placed
+from firebrick.optim.checks import check_beside, check_range, named
+from firebrick.optim.optimizer import Target, chosen, placed
 from firebrick.optim.restoring import count
 
 

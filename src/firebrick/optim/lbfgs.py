@@ -29,8 +29,9 @@ from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import Module, StateError
 from firebrick.optim.answers import no_parameters
+from firebrick.optim.checks import check_range, check_settings, check_target, named
 from firebrick.optim.line_search import Point, strong_wolfe
-from firebrick.optim.optimizer import Target, check_range, check_settings, check_target, host, named, placed
+from firebrick.optim.optimizer import Target, host, placed
 from firebrick.optim.restoring import check_like_constructor, count, rebuilt, wrong_kind
 
 _CURVED = 1e-10  # least sᵀy of a change that is remembered

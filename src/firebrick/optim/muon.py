@@ -13,8 +13,9 @@ from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
 from firebrick.functions.statistical import sum as sum_
 from firebrick.optim.adam import check_betas
+from firebrick.optim.checks import check_settings
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated
 from firebrick.optim.schedule import Schedule
 
 ADJUSTMENTS = ("original", "match_rms_adamw")

@@ -27,7 +27,7 @@ from firebrick.train.evaluation import Evaluation, evaluate
 from firebrick.train.figures import draw_confusion, draw_curves
 from firebrick.train.history import Epoch
 from firebrick.train.learner import Learner
-from firebrick.train.loggers import CSVLogger, EventFileLogger, JSONLinesLogger, MLflowLogger, WandbLogger
+from firebrick.train.loggers import CSVLogger, EventFileLogger, JSONLinesLogger
 from firebrick.train.metrics import (
     AUROC,
     F1,
@@ -48,6 +48,7 @@ from firebrick.train.metrics import (
 from firebrick.train.own_step import Minimizer
 from firebrick.train.parallel import DataParallel, Distributed, SingleDevice, together
 from firebrick.train.precision import LossScaler
+from firebrick.train.services import MLflowLogger, WandbLogger
 from firebrick.train.strategy import Share, Strategy, parts_of
 
 __all__ = [

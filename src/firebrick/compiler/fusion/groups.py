@@ -371,7 +371,6 @@ class _Groups:
         return any(
             self.group_of[self.made_by[v]] == other
             and not (rows and producer.kind == ROWS and producer.shape == self.avals[v].shape)
-            and not (rows and producer.kind == ROWS and producer.shape == self.avals[v].shape)
             for v, rows in group.whole
             if v in self.made_by
         )

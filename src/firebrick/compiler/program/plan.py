@@ -118,7 +118,7 @@ class _Values:
                     self.whole[v] = n.op.reshapes and self.whole[n.inputs[0]]
                 else:
                     self.whole[v] = self.rows[v]
-                if kernel.layout == ROWS and not n.op.view:
+                if kernel.layout == ROWS:
                     self.strides[v] = tuple(strides_of(self.avals[v].shape))
                 elif n.op.view and n.inputs[0] in self.strides:
                     view = self._viewed(n, v - n.first)

@@ -13,10 +13,10 @@ from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import arange
 from firebrick.functions.elementwise import clip, equal, greater, less, logical_and, logical_not, logical_or, not_equal, where
 from firebrick.functions.indexing import in_default_int, take_along_axis
 from firebrick.functions.movement import expand_dims
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import sum as sum_
 from firebrick.train.errors import TrainingError
 from firebrick.train.metrics.metric import (
@@ -33,7 +33,7 @@ _AVERAGES = ("micro", "macro", "weighted", None)
 
 
 class _Share(Metric):
-    """Hits over samples; of each batch their number is kept, and that of the labels that are no classes."""
+    """Correct samples divided by all samples. Of each batch their number is kept, and that of labels that are no classes."""
 
     def initial(self) -> dict[str, Any]:
         return {"hits": 0, "samples": 0}
@@ -49,13 +49,13 @@ class _Share(Metric):
         return bool(self._totals["samples"] or self._held)
 
     def compute(self) -> float:
-        """The share so far; NaN before the first batch."""
+        """The ratio so far; NaN before the first batch."""
         samples = self.totals["samples"]
         return float(self.totals["hits"] / samples) if samples else math.nan
 
 
 class Accuracy(_Share):
-    """Share of samples whose class of largest score is their label. A sample with a score that is NaN counts as wrong.
+    """The fraction of samples whose class of largest score is their label. A sample with a score that is NaN counts as wrong.
 
     Args:
         ignore_index: Label of samples that do not count, such as those without a class; None counts all.
@@ -88,8 +88,7 @@ class Accuracy(_Share):
 
         Raises:
             ShapeError, DTypeError: The shapes or kinds do not fit.
-            OutOfRangeError: A label is negative, or no class that has a score, and is not the ignored one (raised when the
-                batch is read).
+            OutOfRangeError: A label lies outside [0, classes) and is not the ignored one (raised when the batch is read).
         """
         found, own = classes_of("Accuracy", predicted, labels), in_default_int(labels)
         hit, classes = equal(found, own), predicted.shape[1] if predicted.ndim == 2 else None
@@ -102,12 +101,12 @@ class Accuracy(_Share):
 
 
 class TopKAccuracy(_Share):
-    """Share of samples whose label is among the k classes of largest score; of equal scores, the lower class ranks first.
+    """The fraction of samples whose label is among the k classes of largest score; of equal scores the lower class is first.
 
     A sample with a score that is NaN counts as wrong; so k = 1 gives the accuracy.
 
     Args:
-        k: How many classes count, at least 1.
+        k: Number of classes of largest score, at least 1.
 
     Example:
         >>> import firebrick as fb
@@ -132,7 +131,7 @@ class TopKAccuracy(_Share):
 
         Raises:
             ShapeError: The shapes do not fit, or there are fewer classes than k.
-            DTypeError: The labels are no whole numbers.
+            DTypeError: The labels are not integers.
             OutOfRangeError: A label lies outside [0, classes) (raised when the batch is read).
         """
         check_tensors("TopKAccuracy", scores=scores, labels=labels)
@@ -156,10 +155,10 @@ class TopKAccuracy(_Share):
 
 
 class ConfusionMatrix(Metric):
-    """How often each class (row) was taken for each class (column).
+    """The number of samples of each label (row) that were predicted as each class (column).
 
     Args:
-        classes: How many there are.
+        classes: Number of classes.
 
     Example:
         >>> import firebrick as fb
@@ -223,9 +222,9 @@ class ConfusionMatrix(Metric):
 
 
 class _FromCounts(ConfusionMatrix):
-    """A share of right answers by class, averaged.
+    """A ratio of counts for each class, averaged.
 
-    Of a class, ``right`` are the samples of it that were called so, ``called`` those called so, ``seen`` those of it.
+    For each class, ``seen`` counts its samples, ``called`` the samples predicted as it, and ``right`` those of both kinds.
     """
 
     against: ClassVar[tuple[str, ...]] = ()
@@ -240,10 +239,10 @@ class _FromCounts(ConfusionMatrix):
         super().__init__(classes)
 
     def compute(self) -> Any:
-        """The average as a float, or float64 [classes] for ``average=None``; NaN where nothing defines it.
+        """The average as a float, or float64 [classes] for ``average=None``; NaN where it is not defined.
 
-        A class that was called though never seen, or seen though never called, scores 0. One that was neither is NaN, and
-        left out of the averages.
+        A class that is predicted and no sample's label, or a label and never predicted, scores 0. A class that is neither is
+        NaN, and is left out of the averages.
         """
         counts = self.matrix()
         right, called, seen = np.diag(counts), counts.sum(0), counts.sum(1)
@@ -259,12 +258,12 @@ class _FromCounts(ConfusionMatrix):
 
 
 class Precision(_FromCounts):
-    """Of the samples called a class, the share that are: right / called.
+    """The fraction of the samples predicted as a class that are of it: true positives / predicted samples.
 
     Args:
-        classes: How many there are.
-        average: "macro" (mean over classes), "micro" (over samples), "weighted" (classes by how often they were seen), or
-            None for each class.
+        classes: Number of classes.
+        average: "macro" (mean over classes), "micro" (over all samples), "weighted" (mean over classes, weighted by their
+            numbers of samples), or None for each class.
 
     Example:
         >>> import firebrick as fb
@@ -279,10 +278,10 @@ class Precision(_FromCounts):
 
 
 class Recall(_FromCounts):
-    """Of the samples of a class, the share that were called so: right / seen.
+    """The fraction of the samples of a class that are predicted as it: true positives / samples of the class.
 
     Args:
-        classes: How many there are.
+        classes: Number of classes.
         average: As for ``Precision``.
 
     Example:
@@ -298,10 +297,10 @@ class Recall(_FromCounts):
 
 
 class F1(_FromCounts):
-    """The harmonic mean of precision and recall of each class: right / ((called + seen) / 2).
+    """The harmonic mean of precision and recall of each class: 2 · true positives / (predicted samples + samples of the class).
 
     Args:
-        classes: How many there are.
+        classes: Number of classes.
         average: As for ``Precision``; "macro" is the mean of the classes' F1.
 
     Source: van Rijsbergen, "Information Retrieval", 1979.

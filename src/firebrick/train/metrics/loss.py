@@ -1,4 +1,4 @@
-"""The mean loss a sample, and perplexity, the exponential of the mean loss a token."""
+"""The mean loss per sample, and perplexity, the exponential of the mean loss per token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from firebrick.train.metrics.metric import Array, Metric, check_tensors, wide
 
 
 class Loss(Metric):
-    """Mean loss a sample: Σ samples · loss / Σ samples over batches whose loss is a mean.
+    """Mean loss per sample: Σ samples · loss / Σ samples over batches whose loss is a mean.
 
     Attributes:
-        recent: The losses that the last ``settle`` read, one a batch in order.
+        recent: The losses that the last ``settle`` read, one for each batch in order.
 
     Example:
         >>> import firebrick as fb
@@ -48,7 +48,7 @@ class Loss(Metric):
             samples: Number of samples of the batch.
 
         Raises:
-            ShapeError: The loss is no single number.
+            ShapeError: The loss has more than one element, or none.
         """
         check_tensors("Loss", loss=loss)
         if loss.size != 1:
@@ -56,7 +56,7 @@ class Loss(Metric):
         self.keep(samples, loss)
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Take in the values of ``pending()``.
+        """Add the values of ``pending()``.
 
         Args:
             values: Those of ``pending()``, as NumPy arrays.

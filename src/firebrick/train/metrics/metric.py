@@ -1,8 +1,8 @@
-"""``Metric``: what every metric shares: tensors held back, read many at once, and totals that go into a checkpoint.
+"""``Metric``: the base of all metrics: tensors of batches that are read later, and totals that go into a checkpoint.
 
-``update`` keeps tensors where they are; ``settle`` reads what many metrics hold with one wait for the engine. A metric adds
-each batch's numbers to its totals, so every sample counts once, whatever batch it came in. ``state`` is plain numbers, and a
-metric loaded from it goes on as if never interrupted.
+``update`` keeps tensors on their device; ``settle`` reads those of many metrics with one wait for the engine. A metric adds
+each batch's numbers to its totals, so every sample counts once, however samples are divided into batches. ``state`` is plain
+numbers, and a metric loaded from it continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ class Metric(ABC):
         """Keep tensors of a batch until they are read and given to ``add``; for ``update``.
 
         Args:
-            samples: Whatever number ``add`` needs, such as that of the samples.
-            *tensors: Of any shapes, on one device. They are detached.
+            samples: A number that is passed to ``add``, such as the number of samples.
+            *tensors: Tensors of any shapes, on one device. They are detached.
 
         Raises:
-            OperandError: One is no tensor.
+            OperandError: One is not a tensor.
         """
         check_tensors(f"{type(self).__name__}.keep", **{f"tensor {i}": t for i, t in enumerate(tensors)})
         self._held.append((tuple(t.detach() for t in tensors), samples))
@@ -146,7 +146,7 @@ class Metric(ABC):
         return self._added or any(not np.array_equal(v, fresh[k]) for k, v in totals.items())
 
     def held(self) -> list[tuple[tuple[Tensor, ...], int]]:
-        """What is kept of each batch and not read yet, with its number of samples."""
+        """The tensors of each batch that are not read yet, with its number of samples."""
         return list(self._held)
 
     def take(self, held: Sequence[tuple[tuple[Tensor, ...], int]]) -> None:
@@ -163,7 +163,7 @@ class Metric(ABC):
         return [t for tensors, _ in self._held for t in tensors]
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Take in the values of ``pending()``.
+        """Add the values of ``pending()``.
 
         Args:
             values: Those of ``pending()``, as NumPy arrays.
@@ -176,16 +176,16 @@ class Metric(ABC):
             at += len(tensors)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Set the totals to those before the first batch."""
         self._held, self._pending, self._added = [], 0, False
         self._totals = self.initial()
 
     def state(self) -> dict[str, Any]:
-        """What ``load_state`` takes: plain numbers."""
+        """The state for ``load_state``: plain numbers."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in self.totals.items()}
 
     def load_state(self, state: Any) -> Self:
-        """Go on from ``state()``; returns the metric.
+        """Continue from ``state()``; returns the metric.
 
         Args:
             state: What ``state()`` returned.
@@ -220,10 +220,10 @@ class Metric(ABC):
 
 
 def settle(*metrics: Metric) -> None:
-    """Read the counts that metrics still hold on the device, all with one wait for it.
+    """Read the tensors that metrics still keep on the device, all with one wait for it.
 
     Args:
-        metrics: Metrics, updated before.
+        metrics: Metrics.
 
     Example:
         >>> import firebrick as fb
@@ -248,7 +248,7 @@ def check_tensors(where: str, **given: Any) -> None:
     """Check that all arguments of an ``update`` are tensors of one device.
 
     Raises:
-        OperandError: One is no tensor.
+        OperandError: One is not a tensor.
         DeviceMismatchError: They are on different devices.
     """
     for name, value in given.items():
@@ -260,11 +260,11 @@ def check_tensors(where: str, **given: Any) -> None:
 def classes_of(where: str, predicted: Tensor, labels: Tensor) -> Tensor:
     """Class numbers [batch] of scores [batch, classes] or of class numbers; checked against the labels' shape.
 
-    A sample with a score that is NaN has no class of largest score: it gets -1, which is no label.
+    A sample with a score that is NaN has no class of largest score: it gets -1, which is not a label.
 
     Raises:
         ShapeError: The shapes do not fit.
-        DTypeError: Labels or class numbers are no whole numbers.
+        DTypeError: Labels or class numbers are not integers.
     """
     check_tensors(where, predicted=predicted, labels=labels)
     if labels.ndim != 1 or predicted.ndim not in (1, 2) or predicted.shape[0] != labels.shape[0]:
@@ -292,11 +292,11 @@ def unranked(scores: Tensor) -> Tensor:
 
 
 def outside(labels: Tensor, classes: int | None) -> Tensor:
-    """How many labels are no class numbers in [0, classes), for ``check_outside`` once it is read.
+    """The number of labels outside [0, classes), for ``check_outside`` once it is read.
 
     Args:
         labels: Integer or bool tensor [batch].
-        classes: How many classes there are; None where nobody said.
+        classes: Number of classes; None if it is not known.
     """
     numbers = in_default_int(labels)
     wrong = less(numbers, 0)  # so are numbers that are too large for the dtype, which wrap
@@ -304,7 +304,7 @@ def outside(labels: Tensor, classes: int | None) -> Tensor:
 
 
 def check_outside(where: str, count: Any) -> None:
-    """Raise OutOfRangeError if some labels were no class numbers."""
+    """Raise OutOfRangeError if some labels were outside [0, classes)."""
     if count:
         raise OutOfRangeError(
             f"{where}: labels are class numbers, from 0 to below the number of classes",
@@ -315,5 +315,5 @@ def check_outside(where: str, count: Any) -> None:
 
 
 def wide(x: Tensor) -> Tensor:
-    """``x``, in float32 if it is narrower: sums over many elements need the range and the digits."""
+    """``x``, in float32 if it is narrower: sums over many elements need its range and precision."""
     return astype(x, float32) if x.dtype.itemsize < 4 else x

@@ -1,7 +1,7 @@
 """Metrics of how scores rank samples: the area under the ROC curve, and average precision.
 
 Both are exact: every score is kept on the host, and equal scores count as one threshold. They take scores and labels of two
-classes, or scores [batch, classes] of many, where each class is held against all others.
+classes, or scores [batch, classes] of many, where each class is compared with all others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AVERAGES = ("macro", "weighted", None)
 
 
 class _Ranking(Metric):
-    """Keeps scores [samples, columns] and labels [samples]; ``_score`` rates one column against a bool vector."""
+    """Keeps scores [samples, columns] and labels [samples]; ``_score`` computes the metric of one column and a bool vector."""
 
     @answers_arguments
     def __init__(self, classes: int | None = None, average: str | None = "macro") -> None:
@@ -42,7 +42,7 @@ class _Ranking(Metric):
         return {"scores": np.zeros((0, self.classes or 1), np.float64), "labels": np.zeros(0, np.int64)}
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
-        """Add a batch: scores [batch] of the class 1 and labels 0 or 1 [batch]; with ``classes``, scores [batch, classes].
+        """Add a batch: scores [batch] of class 1 and labels 0 or 1 [batch]; with ``classes``, scores [batch, classes].
 
         Args:
             scores: Floating tensor [batch], or [batch, classes].
@@ -66,7 +66,7 @@ class _Ranking(Metric):
         self.keep(labels.shape[0], scores, labels)
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Take in the values of ``pending()``.
+        """Add the values of ``pending()``.
 
         Args:
             values: Those of ``pending()``, as NumPy arrays.
@@ -90,7 +90,7 @@ class _Ranking(Metric):
     def compute(self) -> Any:
         """A float, or float64 [classes] for ``average=None``.
 
-        NaN where nothing defines it, with an ``UndefinedMetricWarning`` that names the class; the averages leave it out.
+        NaN where it is not defined, with an ``UndefinedMetricWarning`` that names the class; the averages leave it out.
         """
         scores, labels = self.totals["scores"], self.totals["labels"]
         if self.classes is None:
@@ -114,15 +114,15 @@ class _Ranking(Metric):
 
     @abstractmethod
     def _undefined(self, positives: int, samples: int) -> str:
-        """What is missing to define it; empty if nothing is."""
+        """Why the metric is not defined; empty if it is."""
 
     @abstractmethod
     def _score(self, hits: Array, called: Array) -> float:
-        """The metric from how many positives, and how many samples, reach each threshold, the highest first."""
+        """The metric from the numbers of positives and of samples that reach each threshold, the highest first."""
 
 
 def _by_threshold(scores: Array, positive: Array) -> tuple[Array, Array]:
-    """For each distinct score, the highest first: how many positives and how many samples score at least that."""
+    """For each distinct score, the highest first: the numbers of positives and of samples that score at least that."""
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
@@ -130,11 +130,11 @@ def _by_threshold(scores: Array, positive: Array) -> tuple[Array, Array]:
 
 
 class AUROC(_Ranking):
-    """The probability that a sample of a class scores higher than one that is not, ties counting half.
+    """The probability that a sample of a class scores higher than a sample of another class, with ties counted as one half.
 
     Args:
-        classes: Number of classes, each against the rest; None for two, with one score a sample.
-        average: With ``classes``: "macro" (mean), "weighted" (by how often they were seen), or None for each class.
+        classes: Number of classes, each compared with the rest; None for two, with one score per sample.
+        average: With ``classes``: "macro" (mean), "weighted" (by their numbers of samples), or None for each class.
 
     Source: Hanley, McNeil, "The meaning and use of the area under a ROC curve", 1982.
 
@@ -163,7 +163,7 @@ class AveragePrecision(_Ranking):
     """Σ (recall - recall before) · precision over the thresholds: the area under the precision-recall curve, in steps.
 
     Args:
-        classes: Number of classes, each against the rest; None for two, with one score a sample.
+        classes: Number of classes, each compared with the rest; None for two, with one score per sample.
         average: As for ``AUROC``.
 
     Example:

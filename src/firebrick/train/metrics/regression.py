@@ -1,4 +1,4 @@
-"""Metrics of numbers held against numbers: mean squared and absolute error, and the coefficient of determination R²."""
+"""Metrics of predicted numbers: mean squared and absolute error, and the coefficient of determination R²."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _difference(where: str, predicted: Tensor, target: Tensor) -> Tensor:
     """predicted - target, untracked.
 
     Raises:
-        ShapeError, DTypeError: Their shapes differ, or one is not floating.
+        ShapeError, DTypeError: Their shapes differ, or one is not of a floating dtype.
     """
     check_tensors(where, predicted=predicted, target=target)
     both = f"{describe('predicted', predicted)} and {describe('target', target)}"
@@ -37,7 +37,7 @@ def _difference(where: str, predicted: Tensor, target: Tensor) -> Tensor:
 
 
 class _MeanError(Metric):
-    """A sum over all elements, over their number."""
+    """A sum over all elements, divided by their number."""
 
     def initial(self) -> dict[str, Any]:
         return {"total": 0.0, "elements": 0}
@@ -107,11 +107,11 @@ class MeanAbsoluteError(_MeanError):
 class R2Score(Metric):
     """1 - Σ (target - prediction)² / Σ (target - mean target)² of each output, averaged over the outputs.
 
-    The spread of the targets is joined from that of the batches, so no large sums are subtracted. An output whose targets
+    The variance of the targets is combined from those of the batches, so no large sums are subtracted. An output whose targets
     are all equal scores 1 if every prediction is exact, else 0. A prediction or target that is NaN makes it NaN.
 
     Args:
-        outputs: How many numbers are predicted for a sample, all axes of the target but the first together.
+        outputs: Number of predicted numbers per sample: the product of all axes of the target but the first.
 
     Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 

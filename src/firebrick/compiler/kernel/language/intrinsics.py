@@ -20,7 +20,7 @@ def index(axis: int | None = None) -> Any:
     """The index of the work item in the grid: an int64 for each axis, as a tuple if there are several.
 
     Args:
-        axis: Which index alone, a compile-time constant.
+        axis: The axis whose index is returned, a compile-time constant; all axes by default.
 
     Returns:
         int64, or a tuple of them.
@@ -41,7 +41,7 @@ def group(axis: int | None = None) -> Any:
     """The index of the work item's group in the grid of groups: an int64 for each axis, as a tuple if there are several.
 
     Args:
-        axis: Which index alone, a compile-time constant.
+        axis: The axis whose index is returned, a compile-time constant; all axes by default.
 
     Returns:
         int64, or a tuple of them.
@@ -73,7 +73,7 @@ def lane() -> Any:
 
 
 def shared(dtype: Any, shape: Any) -> Any:
-    """An array that the items of a group have in common. Its elements have no value before they are stored.
+    """An array that all items of a group read and write. Its elements have no value before they are stored.
 
     Args:
         dtype: Of its elements.
@@ -123,9 +123,9 @@ def registers(value: Any, shape: Any) -> Any:
 
 
 def barrier() -> None:
-    """Wait for the items of the group: what they stored before the barrier, all of them see after it.
+    """Wait for all items of the group: after it, each of them reads what any of them stored before it.
 
-    All items of a group execute it, so it is not in a branch or loop whose condition may differ between them.
+    All items of a group execute it, so it must not be in a branch or loop whose condition may differ between them.
 
     Example:
         >>> import firebrick as fb
@@ -143,7 +143,7 @@ def barrier() -> None:
 
 
 def unrolled(*bounds: int) -> Any:
-    """A loop that is written out for each value of its counter, which is a compile-time constant: like ``range``.
+    """``range`` for a loop that is unrolled: its body is repeated for each value of the counter, a compile-time constant.
 
     Args:
         bounds: Stop; start and stop; or start, stop and step. Compile-time constants.
@@ -164,13 +164,13 @@ def unrolled(*bounds: int) -> Any:
 
 
 def atomic_add(array: Any, index: Any, value: Any) -> Any:
-    """Add to an element, as one operation that no other item's comes between.
+    """Add to an element atomically: no other item reads or writes it in between.
 
     Args:
         array: Of 32- or 64-bit integers, shared or ``InOut`` or ``Out`` with a first value. Floats too in a kernel with
             ``deterministic=False``, since the order of additions is not determined.
         index: Integer, or a tuple of them.
-        value: What is added.
+        value: The number to add.
 
     Returns:
         The element's value before, of the array's dtype. It depends on the order of the items.
@@ -188,7 +188,7 @@ def atomic_add(array: Any, index: Any, value: Any) -> Any:
 
 @documented_like(atomic_add)
 def atomic_min(array: Any, index: Any, value: Any) -> Any:
-    """Replace an element by the smaller of it and a value; see ``atomic_add``.
+    """Replace an element by the minimum of it and a value, atomically; see ``atomic_add``.
 
     Example:
         >>> import firebrick as fb
@@ -203,7 +203,7 @@ def atomic_min(array: Any, index: Any, value: Any) -> Any:
 
 @documented_like(atomic_add)
 def atomic_max(array: Any, index: Any, value: Any) -> Any:
-    """Replace an element by the larger of it and a value; see ``atomic_add``.
+    """Replace an element by the maximum of it and a value, atomically; see ``atomic_add``.
 
     Example:
         >>> import firebrick as fb
@@ -218,7 +218,7 @@ def atomic_max(array: Any, index: Any, value: Any) -> Any:
 
 @documented_like(atomic_add)
 def atomic_and(array: Any, index: Any, value: Any) -> Any:
-    """Replace an element by its bits that are in a value too; see ``atomic_add``.
+    """Replace an element by the bitwise "and" of it and a value, atomically; see ``atomic_add``.
 
     Example:
         >>> import firebrick as fb
@@ -233,7 +233,7 @@ def atomic_and(array: Any, index: Any, value: Any) -> Any:
 
 @documented_like(atomic_add)
 def atomic_or(array: Any, index: Any, value: Any) -> Any:
-    """Set the bits of a value in an element; see ``atomic_add``.
+    """Replace an element by the bitwise "or" of it and a value, atomically; see ``atomic_add``.
 
     Example:
         >>> import firebrick as fb
@@ -248,7 +248,7 @@ def atomic_or(array: Any, index: Any, value: Any) -> Any:
 
 @documented_like(atomic_add)
 def atomic_xor(array: Any, index: Any, value: Any) -> Any:
-    """Invert the bits of a value in an element; see ``atomic_add``.
+    """Replace an element by the bitwise "exclusive or" of it and a value, atomically; see ``atomic_add``.
 
     Example:
         >>> import firebrick as fb
@@ -263,7 +263,7 @@ def atomic_xor(array: Any, index: Any, value: Any) -> Any:
 
 @documented_like(atomic_add)
 def atomic_exchange(array: Any, index: Any, value: Any) -> Any:
-    """Store a value, and get the one before; see ``atomic_add``.
+    """Replace an element by a value atomically, and return the one before; see ``atomic_add``.
 
     Example:
         >>> import firebrick as fb
@@ -277,13 +277,13 @@ def atomic_exchange(array: Any, index: Any, value: Any) -> Any:
 
 
 def compare_exchange(array: Any, index: Any, expected: Any, value: Any) -> Any:
-    """Store a value if the element has the expected one; returns the element's value before. See ``atomic_add``.
+    """Replace an element by a value if it equals another, atomically; returns the value before. See ``atomic_add``.
 
     Args:
         array: As for ``atomic_add``.
         index: Integer, or a tuple of them.
-        expected: The value that is replaced.
-        value: What is stored.
+        expected: The value that is replaced; any other stays.
+        value: The value to store.
 
     Example:
         >>> import firebrick as fb
@@ -297,10 +297,10 @@ def compare_exchange(array: Any, index: Any, expected: Any, value: Any) -> Any:
 
 
 def shuffle(value: Any, source: Any, width: int) -> Any:
-    """The value that another item of the group has: item ``source`` modulo ``width`` of the ``width`` items around this one.
+    """The value of another item of the group: of item ``source`` modulo ``width`` in this item's block of ``width`` items.
 
     Args:
-        value: What each item offers.
+        value: The value of this item, which others may read.
         source: Integer.
         width: A power of two that divides the group, a compile-time constant.
 
