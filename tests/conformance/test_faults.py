@@ -6,7 +6,7 @@ import pytest
 import firebrick as fb
 from firebrick.backends.registry import engines as engine_names
 from firebrick.core.op import Sample
-from firebrick.testing import check_gradients, conformance, faults
+from firebrick.testing import check_gradients, conformance, faults, gradients
 from firebrick.testing.gradients import _top, has_gradient
 from firebrick.testing.large import LONG, calls, check_large
 from firebrick.testing.layouts import LAYOUTS, of_operand, place, values_in
@@ -99,6 +99,27 @@ def test_an_engine_whose_gradient_differs_is_reported_by_the_name_of_its_op() ->
         report = conformance(device, ["exp"], ["float32"])
     assert report.failed_ops == {"exp"}
     assert "gradient" in report.failures[0].message
+
+
+def test_a_gradient_in_float64_is_computed_once_and_found_wrong_on_another_engine_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[str] = []
+    right = gradients._computed_reference
+    monkeypatch.setattr(gradients, "_kept", None)
+    monkeypatch.setattr(gradients, "_computed_reference", lambda op, *rest: computed.append(op.name) or right(op, *rest))
+    with gradients.references_kept():
+        assert conformance("numpy", ["exp"], ["float32"]).ok
+        first = len(computed)
+        assert first
+        with faults.planted(faults.reads_zero("multiply")) as device:
+            assert conformance(device, ["exp"], ["float32"]).failed_ops == {"exp"}
+        assert len(computed) == first
+        with faults.wrong_gradient("exp"):  # another rule has another reference, to which this engine keeps
+            assert conformance("numpy", ["exp"], ["float32"]).ok
+        assert len(computed) == 2 * first
+    assert conformance("numpy", ["exp"], ["float32"]).ok
+    assert len(computed) == 3 * first
 
 
 def test_verdicts_name_dtype_sample_layout_and_both_values() -> None:

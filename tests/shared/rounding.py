@@ -24,7 +24,7 @@ from firebrick.backends.contract import Backend
 from firebrick.backends.decorators import Decorator
 from firebrick.compiler import Executable, build
 from firebrick.core import trees
-from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import DType, limits
 from firebrick.core.op import Op
 from firebrick.ir import Graph, interpret
 from firebrick.ops.accuracy import deviation, run_reference, scale_of, tolerance_of, widen
@@ -66,25 +66,25 @@ def moved(op: Op, arrays: tuple[Any, ...], params: dict[str, Any], result: Any, 
     k = tolerance_of(op, arrays)
     if not k or result.dtype.kind not in "fc" or op.name.startswith("random"):
         return result
-    scale = scale_of(op, arrays, params, result, number)
     with np.errstate(all="ignore"):
-        size = np.abs(result) if scale is None else np.maximum(np.abs(scale), np.abs(result))
-        least = float(fb.finfo(dtype).smallest_normal)
-        error = k * min(dtype.eps, fb.float32.eps) * size
+        scale = scale_of(op, arrays, params, result, number)
+        eps, magnitude = dtype.eps, np.abs(result)
+        size = magnitude if scale is None else np.maximum(np.abs(scale), magnitude)
+        error = k * min(eps, fb.float32.eps) * size
         if dtype.itemsize < 4:
-            error = error + 0.5 * dtype.eps * np.abs(result)
-        error = np.where(size > 0, np.maximum(error, dtype.eps * least), 0.0)
+            error = error + 0.5 * eps * magnitude
+        error = np.where(size > 0, np.maximum(error, eps * float(limits(dtype).smallest_normal)), 0.0)
         if scale is None:  # no rounding of a result changes its sign
-            error = np.minimum(error, np.abs(result) / 2)
+            error = np.minimum(error, magnitude / 2)
         noise = _noise(result, seed)
         noise = np.where(result == 0, np.abs(noise), noise)  # a variance of 0 does not become negative
         new = result + error * 3**0.5 * noise
         keep = ~np.isfinite(new)
         if op.fusion == "map":
-            keep |= (result == np.round(result)) & (np.abs(result) * dtype.eps <= 1)
+            keep |= (result == np.round(result)) & (magnitude * eps <= 1)
             for x in arrays:
                 keep |= result == x
-    return np.where(keep, result, new).astype(result.dtype)
+    return np.where(keep, result, new).astype(result.dtype, copy=False)
 
 
 def _noise(x: Any, seed: int) -> Any:

@@ -119,6 +119,7 @@ def complex_of(dt: DType) -> DType:
     return dt if dt.kind == "complex" else _WHOLES.get(dt, complex64)
 
 
+@cache
 def limits(dt: DType) -> Any:
     """NumPy's (or ml_dtypes') ``finfo`` of a floating or complex dtype: eps, max, min, smallest_normal."""
     return ml_dtypes.finfo(dt.np)  # type: ignore[no-untyped-call]

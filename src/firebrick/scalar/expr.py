@@ -153,11 +153,11 @@ def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str |
     tag: object = struct.pack("<d", value) if isinstance(value, float) else value  # distinguishes 0.0 and -0.0
     # the key identifies operands by ``id``, which is valid as long as the node, which holds them, is in the table
     key = (op, dtype, tuple(map(id, args)), tag)
-    with _lock:
-        found = _nodes.get(key)
-        if found is None:
-            made = Expr()
-            made.op, made.dtype, made.args, made.value = op, dtype, args, value
+    found = _nodes.get(key)
+    if found is None:
+        made = Expr()
+        made.op, made.dtype, made.args, made.value = op, dtype, args, value
+        with _lock:  # two threads that made it both take the one that is in the table
             found = _nodes.setdefault(key, made)
     return found
 
@@ -430,16 +430,19 @@ def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
 def walk(roots: Iterable[Expr]) -> list[Expr]:
     """All nodes of ``roots`` in topological order, operands first."""
     out: list[Expr] = []
-    seen: set[int] = set()
-    stack = [(r, False) for r in reversed(list(roots))]
+    seen: set[Expr] = set()
+    stack: list[Expr | None] = list(roots)
+    stack.reverse()
     while stack:
-        at, done = stack.pop()
-        if done:
-            out.append(at)
-        elif id(at) not in seen:
-            seen.add(id(at))
-            stack.append((at, True))
-            stack.extend((a, False) for a in reversed(at.args) if id(a) not in seen)
+        at = stack.pop()
+        if at is None:  # the operands of the node below it are done
+            out.append(stack.pop())  # type: ignore[arg-type]
+        elif at not in seen:
+            seen.add(at)
+            if at.args:
+                stack += (at, None, *at.args[::-1])
+            else:
+                out.append(at)
     return out
 
 
@@ -451,7 +454,7 @@ def rewritten(roots: Sequence[Expr], rule: Rule) -> list[Expr]:
     """Expressions with each node replaced by the result of a rule, operands first."""
     out: dict[Expr, Expr] = {}
     for e in walk(roots):
-        out[e] = rule(e, tuple(out[a] for a in e.args))
+        out[e] = rule(e, tuple(map(out.__getitem__, e.args)))
     return [out[r] for r in roots]
 
 

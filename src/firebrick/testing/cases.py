@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 from zlib import crc32
@@ -73,6 +74,11 @@ class Case:
     def name(self) -> str:
         """``add float32 'row' strided out=aliased jit``."""
         return named(self.op.name, self.dtype, self.sample.name, self.layout, self.destination, self.mode)
+
+    @cached_property
+    def avals(self) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
+        """Shapes and dtypes of the operands and of the results."""
+        return avals_of(self.op, self.sample)
 
 
 def avals_of(op: Op, sample: Sample) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
@@ -182,8 +188,10 @@ def _thinned(rows: list[Row]) -> list[Row]:
 
 
 def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Iterator[tuple[Row, str, str]]:
-    options = [(layout, destination) for layout in LAYOUTS for destination in DESTINATIONS]
-    possible = [[o for o in options if _possible(op, sample, o[1])] for _, _, sample in rows]
+    possible = []
+    for _, _, sample in rows:
+        destinations = _possible(op, sample)
+        possible.append([(layout, d) for layout in LAYOUTS for d in destinations])
     if subset == "full":
         yield from ((row, *o) for row, os in zip(rows, possible, strict=True) for o in os)
         return
@@ -208,13 +216,12 @@ def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Ite
             yield (row, *o)
 
 
-def _possible(op: Op, sample: Sample, destination: str) -> bool:
+def _possible(op: Op, sample: Sample) -> list[str]:
+    """The destinations that a sample can have."""
     ins, outs = avals_of(op, sample)
-    if destination == "none":
-        return True
     if len(outs) > 1:
-        return False
-    return destination != "aliased" or outs[0] in ins
+        return ["none"]
+    return [d for d in DESTINATIONS if d != "aliased" or outs[0] in ins]
 
 
 def _pairs(of_row: dict[str, Any], option: tuple[str, str]) -> set[Any]:

@@ -26,8 +26,8 @@ from firebrick.graph import jit
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.declare import Array
-from firebrick.testing.cases import Case, avals_of, cases
-from firebrick.testing.gradients import compare, has_gradient
+from firebrick.testing.cases import Case, cases
+from firebrick.testing.gradients import compare, has_gradient, references_kept
 from firebrick.testing.layouts import of_operand, place, values_in
 from firebrick.testing.report import Report, Verdict
 
@@ -150,7 +150,7 @@ def _check(case: Case) -> tuple[float, float]:
     arrays = tuple(map(values_in, places, case.sample.inputs))
     operands = tuple(place(p, a, case.device) for p, a in zip(places, arrays, strict=True))
     _check_unchanged("building the layout: operand", operands, arrays)
-    avals = avals_of(op, case.sample)[1]
+    avals = case.avals[1]
     run = _runner(case)
     slope = 0.0
     if has_gradient(op, case.sample):
@@ -262,8 +262,9 @@ def conformance(
     home = find_device(device)
     report = Report(home.name, seed)
     before = {(op, name): n for op, name, n in explain_fallbacks()}
-    for case in cases(home, ops, dtypes, subset, seed, modes):
-        report.add(run_case(case))
+    with references_kept():
+        for case in cases(home, ops, dtypes, subset, seed, modes):
+            report.add(run_case(case))
     for op, name, n in explain_fallbacks():
         if name == home.name and n > before.get((op, name), 0):
             report.fallbacks.add(op)

@@ -29,10 +29,11 @@ def varying(function: Function) -> frozenset[str]:
     """The names of a kernel, of locals, counters and indices, whose values may vary along the last axis of the grid."""
     found = {function.item}
     constant = {a.name for a in function.arrays if a.access == "read"}
+    kept: Reads = {}
     size = 0
     while size != len(found):  # a loop's assignments reach the statements before them
         size = len(found)
-        _block(function.body, found, constant, False)
+        _block(function.body, found, constant, False, kept)
     return frozenset(found)
 
 
@@ -44,35 +45,44 @@ def varies(e: Expr, names: Iterable[str], function: Function) -> bool:
         names: Those of ``varying``.
         function: Kernel.
     """
-    return _varies(e, set(names), {a.name for a in function.arrays if a.access == "read"})
+    return _varies(e, set(names), {a.name for a in function.arrays if a.access == "read"}, {})
 
 
-def _varies(e: Expr, names: set[str], constant: set[str]) -> bool:
-    return any((x.op == "local" and x.value in names) or (x.op == "element" and x.value not in constant) for x in walk([e]))
+Reads = dict[Expr, tuple[frozenset[str], frozenset[str]]]
+"""Of expressions, the locals and the arrays that they read."""
 
 
-def _block(body: tuple[Statement, ...], found: set[str], constant: set[str], divergent: bool) -> None:
+def _varies(e: Expr, names: set[str], constant: set[str], kept: Reads) -> bool:
+    reads = kept.get(e)
+    if reads is None:
+        nodes = walk([e])
+        local = frozenset(str(x.value) for x in nodes if x.op == "local")
+        reads = kept[e] = local, frozenset(str(x.value) for x in nodes if x.op == "element")
+    return not reads[0].isdisjoint(names) or not reads[1] <= constant
+
+
+def _block(body: tuple[Statement, ...], found: set[str], constant: set[str], divergent: bool, kept: Reads) -> None:
     for s in body:
         match s:
             case Let():
-                if _varies(s.value, found, constant):
+                if _varies(s.value, found, constant, kept):
                     found.add(s.name)
             case Assign():  # items that do not execute it keep another value
-                if divergent or _varies(s.value, found, constant):
+                if divergent or _varies(s.value, found, constant, kept):
                     found.add(s.name)
             case Atomic() | CompareExchange() | Shuffle():
                 found.add(s.name)
             case If():
-                apart = divergent or _varies(s.condition, found, constant)
-                _block(s.then, found, constant, apart)
-                _block(s.otherwise, found, constant, apart)
+                apart = divergent or _varies(s.condition, found, constant, kept)
+                _block(s.then, found, constant, apart, kept)
+                _block(s.otherwise, found, constant, apart, kept)
             case While():
-                apart = divergent or _varies(s.condition, found, constant)
-                _block(s.body, found, constant, apart)
+                apart = divergent or _varies(s.condition, found, constant, kept)
+                _block(s.body, found, constant, apart, kept)
             case For():
-                bounds = any(_varies(e, found, constant) for e in (s.start, s.stop))
-                if _varies(s.start, found, constant):
+                bounds = any(_varies(e, found, constant, kept) for e in (s.start, s.stop))
+                if _varies(s.start, found, constant, kept):
                     found.add(s.name)
-                _block(s.body, found, constant, divergent or bounds)
+                _block(s.body, found, constant, divergent or bounds, kept)
             case _:
                 pass

@@ -58,7 +58,7 @@ class IntegerFacts:
         self.fixed: set[str] = set()
         self.defined: dict[str, Expr] = {}
         self.checked: dict[tuple[Expr, Expr], Expr] = {}
-        self._known: list[AffineForm] = []
+        self._known: list[tuple[AffineForm, frozenset[str]]] = []  # each with the names that it reads
         self._changed: list[set[str]] = []
         self._names: dict[Expr, frozenset[str]] = {}  # those that an expression reads
         self._readers: dict[str, set[str]] = {}  # names whose values read a name, or did when they were defined
@@ -102,7 +102,7 @@ class IntegerFacts:
         if less is not None:
             found = found.plus(self.form(less), -1)
         if not any(x.op == "element" for t, _ in found.terms for x in walk([t])):  # which a store may change
-            self._known.append(found)
+            self._known.append((found, frozenset().union(*(self._read(t) for t, _ in found.terms))))
 
     def holds(self, condition: Expr, truth: bool = True) -> None:
         """Note that a condition is true, or false."""
@@ -137,7 +137,7 @@ class IntegerFacts:
         if not steps:
             return False
         terms = dict(goal.terms)
-        for fact in reversed(self._known):
+        for fact, _ in reversed(self._known):
             if any(terms.get(e, 0) * c > 0 for e, c in fact.terms) and self._proved(goal.plus(fact, -1), steps - 1):
                 return True
         return False
@@ -164,7 +164,7 @@ class IntegerFacts:
         for changed in self._changed:
             changed |= gone
         if gone:
-            self._known = [f for f in self._known if not any(self._reads(e, gone) for e, _ in f.terms)]
+            self._known = [known for known in self._known if known[1].isdisjoint(gone)]
             for name in gone.union(*(self._readers.get(n, ()) for n in gone)):
                 if name in self.defined and (name in gone or self._reads(self.defined[name], gone)):
                     del self.defined[name]

@@ -11,8 +11,9 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.built_in import BUILT_IN
 from firebrick.compiler.kernel.language.expressions import Expressions
+from firebrick.compiler.kernel.language.homes import Body, body_of
 from firebrick.compiler.kernel.language.outside import plain
-from firebrick.compiler.kernel.language.source import Source, structured
+from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.values import ArrayValue, Held, Misfit, Open, Value, Weak, as_dtype, counted, shown
 from firebrick.compiler.kernel.language.writing import Frame
 from firebrick.core.dtypes import DType, dtype, float32, int64
@@ -106,11 +107,11 @@ class Calls(Expressions):
         super().__init__(unchecked)
         self._depth = 0
         self._result: Value = Weak(0)
-        self._bodies: dict[int, tuple[Source, list[ast.stmt]]] = {}  # by ``id`` of the source, which is kept alive
+        self._signatures: dict[Any, inspect.Signature] = {}
 
     @abstractmethod
-    def enter(self, frame: Frame, body: list[ast.stmt]) -> None:
-        """Find the homes of a function's variables."""
+    def enter(self, frame: Frame, body: Body) -> None:
+        """Note the homes of a function's variables."""
 
     @abstractmethod
     def statements(self, body: Sequence[ast.stmt]) -> None:
@@ -140,11 +141,18 @@ class Calls(Expressions):
     def arguments(self, node: ast.Call, f: Callable[..., Any]) -> dict[str, ast.expr]:
         """The arguments of a call by the names of the parameters."""
         try:
-            bound = inspect.signature(f).bind(*node.args, **{k.arg: k.value for k in node.keywords if k.arg})
+            bound = self._signature(f).bind(*node.args, **{k.arg: k.value for k in node.keywords if k.arg})
         except TypeError as e:
-            names = ", ".join(inspect.signature(f).parameters)
+            names = ", ".join(self._signature(f).parameters)
             self.refuse(node, f"{f.__name__} has the parameters {names or 'none'}", str(e), "correct the arguments")
         return dict(bound.arguments)
+
+    def _signature(self, f: Callable[..., Any]) -> inspect.Signature:
+        """The parameters of a function, which a loop that is written out may call thousands of times."""
+        found = self._signatures.get(f)
+        if found is None:
+            found = self._signatures[f] = inspect.signature(f)
+        return found
 
     def _indexed(self, node: ast.Call, f: IndexedFunction) -> Value:
         numbers, arrays, at = self.values(node.args)
@@ -155,7 +163,7 @@ class Calls(Expressions):
             operands.append(self.element_of(node, array, [self.as_integer(node, at[a], "an index") for a in axes]))
         if isinstance(f.function, InlinedExpression):
             return f.function.of(operands)
-        names = list(inspect.signature(f.function.function).parameters)
+        names = list(self._signature(f.function.function).parameters)
         if len(names) != len(operands):
             self.refuse(
                 node, f"{f.function.__name__} has a parameter for an element and {counted(len(arrays), 'operand')}",
@@ -168,28 +176,22 @@ class Calls(Expressions):
             self.refuse(node, "functions of kernels do not call themselves", f.__name__, "write a loop")
         outer, line = self.frame, self.line
         frame = Frame(f.source, (*outer.path, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)), {})
-        for name, p in inspect.signature(f.function).parameters.items():
+        for name, p in self._signature(f.function).parameters.items():
             if name in given:
                 frame.names[name] = self.settled(given[name], name)
             else:
                 frame.names[name] = self.constants_of(plain(p.default))
-        body = self._body_of(f.source)
-        returns = bool(body) and isinstance(body[-1], ast.Return)
+        body = body_of(f.source, True)
+        returns = bool(body.statements) and isinstance(body.statements[-1], ast.Return)
         if used and not returns:
             self.refuse(node, f"{f.__name__} returns a value", "nothing", "return one, or call it as a statement")
         self.frame, self._result = frame, Weak(0)
         self._depth += 1
         self.enter(frame, body)
-        self.statements(body)
+        self.statements(body.statements)
         self._depth -= 1
         self.frame, self.line = outer, line
         return self._result
-
-    def _body_of(self, source: Source) -> list[ast.stmt]:
-        """The statements of a function, in a list of their own, since a call may insert some in front."""
-        if id(source) not in self._bodies:  # a loop that is written out may call it thousands of times
-            self._bodies[id(source)] = source, structured(source, source.tree.body, True)
-        return list(self._bodies[id(source)][1])
 
     def returned(self, s: ast.Return) -> None:
         if s.value is not None:

@@ -154,7 +154,7 @@ class Expressions(StatementWriter, ABC):
                 f"assign to {node.id} on each path to this line",
             )  # fmt: skip
         if found is not None:
-            if node.id in frame.homes and node.id not in frame.assigned and not node.id.startswith("%"):
+            if node.id not in frame.assigned and node.id in frame.homes and not node.id.startswith("%"):
                 self.refuse(
                     node, f"the variable {node.id} has a value on each path to here", "a path without one",
                     f"assign to {node.id} on each path to this line",

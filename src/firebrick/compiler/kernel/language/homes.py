@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from firebrick.compiler.kernel.language.source import Source, structured
+
 IGNORED = "_"
 """What is assigned to this name is not used."""
 Path = tuple[tuple[int, int], ...]
@@ -31,6 +33,41 @@ class Home:
     statement: int
     before: bool
     once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The statements of a function as they are translated, which nobody changes.
+
+    Attributes:
+        statements: Those of ``structured``; in front, parameters that it assigns to become variables.
+        changed: Names of these parameters; ``%`` and the name is the argument.
+        homes: Of its variables.
+    """
+
+    statements: list[ast.stmt]
+    changed: tuple[str, ...]
+    homes: dict[str, Home]
+
+
+def body_of(source: Source, result: bool) -> Body:
+    """The statements of a function, made once: a loop that is written out may call it thousands of times.
+
+    Args:
+        source: Function.
+        result: Whether it may return a value.
+    """
+    found: Body | None = source.bodies.get(result)
+    if found is None:
+        statements = structured(source, source.tree.body, result)
+        a = source.tree.args
+        parameters = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
+        changed = tuple(name for name in homes(statements) if name in parameters)
+        for name in changed:  # a variable, whose first value is the argument
+            own = ast.Assign([ast.Name(name, ast.Store())], ast.Name(f"%{name}", ast.Load()))
+            statements.insert(0, ast.fix_missing_locations(ast.copy_location(own, statements[0])))
+        found = source.bodies[result] = Body(statements, changed, homes(statements))
+    return found
 
 
 def homes(body: Sequence[ast.stmt]) -> dict[str, Home]:

@@ -28,6 +28,10 @@ from firebrick.scalar.expr import Expr, const, local, select
 class Loops(Calls):
     """Translates loops; see ``Expressions``."""
 
+    def __init__(self, unchecked: bool) -> None:
+        super().__init__(unchecked)
+        self._inner: dict[int, tuple[str, ...]] = {}  # by ``id`` of a loop's statements, which are kept alive
+
     def _running(self, s: ast.stmt) -> Expr | None:
         """That no statement has ended the loop; None if none can."""
         out: Expr | None = None
@@ -119,10 +123,9 @@ class Loops(Calls):
             self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if")
         names = [x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)]
         self._own_counters(s, names)
-        inner = _blocks(s.body)
         for v in self.settled(found):  # type: ignore[union-attr]
             self._bind_counter(s.target, v)
-            self._written_out(s.body, inner)
+            self._written_out(s.body)
         for name in names:
             self.frame.names.pop(name, None)
 
@@ -137,12 +140,15 @@ class Loops(Calls):
                 self.refuse(s, "the counter of a loop is no other variable", f"{name}, which {has} {other}", "use another name")
         self.frame.counters.update(names)
 
-    def _written_out(self, body: list[ast.stmt], inner: set[int]) -> None:
+    def _written_out(self, body: list[ast.stmt]) -> None:
         """One iteration of a loop that is written out: variables of blocks in it are not those of the iteration before."""
-        for name, home in self.frame.homes.items():
-            if home.block in inner:
-                self.frame.names.pop(name, None)
-                self.frame.assigned.discard(name)
+        inner = self._inner.get(id(body))
+        if inner is None:
+            blocks = _blocks(body)
+            inner = self._inner[id(body)] = tuple(n for n, home in self.frame.homes.items() if home.block in blocks)
+        for name in inner:
+            self.frame.names.pop(name, None)
+            self.frame.assigned.discard(name)
         self.statements(body)
 
     def _bind_counter(self, target: ast.expr, v: Any) -> None:
@@ -162,10 +168,9 @@ class Loops(Calls):
             bounds = [self.constant(a, "a bound of an unrolled loop") for a in call.args]
             if len(bounds) == 3 and bounds[2] == 0:
                 self.refuse(s, "the step of a loop is not 0", "0", "write another step")
-            inner = _blocks(s.body)
             for k in range(*bounds):
                 self.frame.names[counter] = Weak(k)
-                self._written_out(s.body, inner)
+                self._written_out(s.body)
         else:
             step = self.constant(call.args[2], "the step of a loop") if len(call.args) == 3 else 1
             if step == 0:

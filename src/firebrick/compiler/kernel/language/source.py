@@ -58,6 +58,7 @@ class Source:
                 line=f"{self.file}:{self._first}",
             )
         self.tree = found
+        self.bodies: dict[bool, Any] = {}  # what ``homes.body_of`` made of it
 
     def _kind(self, node: ast.AST) -> str:
         return (

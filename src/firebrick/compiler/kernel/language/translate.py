@@ -23,10 +23,10 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantType, NumberType, Signature, Size, size_name
 from firebrick.compiler.kernel.language.expressions import BINARY
-from firebrick.compiler.kernel.language.homes import IGNORED, homes
+from firebrick.compiler.kernel.language.homes import IGNORED, Body, body_of
 from firebrick.compiler.kernel.language.loops import Loops
 from firebrick.compiler.kernel.language.outside import Outside
-from firebrick.compiler.kernel.language.source import Source, structured
+from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -134,6 +134,7 @@ class _Translator(Loops):
         self.shared: list[SharedArray] = []
         self.stored: set[str] = set()
         self._before: dict[tuple[int, int], list[str]] = {}
+        self._entered: dict[int, Body] = {}  # by ``id``; kept alive, since blocks are known by theirs
 
     # the kernel
 
@@ -167,9 +168,9 @@ class _Translator(Loops):
             outer, item = tuple(axes), self.fresh("lane")
             self._index(item, const(instance.group, "int64"))
         self.item = item
-        body = structured(frame.source, frame.source.tree.body, False)
+        body = body_of(frame.source, False)
         self.enter(frame, body)
-        written = self.block(lambda: self._top(body, dtypes))
+        written = self.block(lambda: self._top(body.statements, dtypes))
         if not self.changed:  # else other dtypes that this walk decided may decide more
             for key, kind in self.kinds.items():  # variables that only Python numbers are assigned to
                 if key not in self.decided:
@@ -255,38 +256,30 @@ class _Translator(Loops):
 
     # blocks and variables
 
-    def enter(self, frame: Frame, body: list[ast.stmt]) -> None:
-        """Find the homes of a function's variables."""
-        a = frame.source.tree.args
-        parameters = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
-        for name in homes(body):
-            if name in parameters:  # a variable, whose first value is the argument
-                if isinstance(frame.names.get(name), ArrayValue):
-                    node = next(x for s in body for x in ast.walk(s) if _stores(x, name))
-                    self.refuse(
-                        node, f"{name} is an array", f"an assignment to {name}", f"assign to its elements: {name}[i] = …"
-                    )
-                own = ast.Assign([ast.Name(name, ast.Store())], ast.Name(f"%{name}", ast.Load()))
-                body.insert(0, ast.fix_missing_locations(ast.copy_location(own, body[0])))
-                frame.changed.add(name)
-                if name in frame.names:
-                    frame.names[f"%{name}"] = frame.names.pop(name)
-        frame.homes = homes(body)
-        for name, home in frame.homes.items():
-            if home.before:
-                names = self._before.setdefault((home.block, home.statement), [])
-                if name not in names:  # each call of a function enters it again
-                    names.append(name)
+    def enter(self, frame: Frame, body: Body) -> None:
+        """Note the homes of a function's variables."""
+        for name in body.changed:
+            if isinstance(frame.names.get(name), ArrayValue):
+                stores = (x for s in body.statements[len(body.changed) :] for x in ast.walk(s) if _stores(x, name))
+                self.refuse(
+                    next(stores), f"{name} is an array", f"an assignment to {name}", f"assign to its elements: {name}[i] = …"
+                )
+            if name in frame.names:
+                frame.names[f"%{name}"] = frame.names.pop(name)
+        frame.changed.update(body.changed)
+        frame.homes = body.homes
+        if id(body) not in self._entered:  # each call of a function enters it again
+            self._entered[id(body)] = body
+            for name, home in frame.homes.items():
+                if home.before:
+                    self._before.setdefault((home.block, home.statement), []).append(name)
 
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
         for k, s in enumerate(body):
             outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
-                home = self.frame.homes.get(name)
-                # not the home of another function's variable, whose statements had the same address
-                own = home is not None and (home.block, home.statement, home.before) == (id(body), k, True)
-                if own and name not in self.frame.names:
+                if name not in self.frame.names:
                     self._declare(name)
             rule = self._statements.get(type(s))
             if rule is None:

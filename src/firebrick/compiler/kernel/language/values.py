@@ -202,27 +202,30 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
             raise Misfit(f"{op.name} takes numbers", shown(v), remedy)
     if all(isinstance(v, Weak) for v in operands):
         return _folded(op, [v.value for v in operands if isinstance(v, Weak)], params)
-    common: dict[str, DType] = {}
-    for i, v in enumerate(operands):
-        group = op.operand(i).group or f"{i}"
+    common: dict[str | int, DType] = {}
+    declared = [op.operand(i) for i in range(len(operands))]
+    groups = [o.group or i for i, o in enumerate(declared)]
+    for group, v in zip(groups, operands, strict=True):
         if isinstance(v, Expr):
             common[group] = _common(op, common.get(group), dtype(v.dtype), operands)
     is_open = any(isinstance(v, Open) for v in operands)
-    for i in range(len(operands)):
-        group = op.operand(i).group or f"{i}"
+    for group, o in zip(groups, declared, strict=True):
         if group not in common:  # python's numbers only
-            members = [w for j, w in enumerate(operands) if (op.operand(j).group or f"{j}") == group]
+            members = [w for g, w in zip(groups, operands, strict=True) if g == group]
             kinds = [type(w.value) if isinstance(w, Weak) else w.kind for w in members if isinstance(w, Weak | Open)]
-            kind = float if float in kinds or op.operand(i).kind in ("floating", "inexact") else int if int in kinds else bool
+            kind = float if float in kinds or o.kind in ("floating", "inexact") else int if int in kinds else bool
             common[group] = WEAK_DTYPES[kind]
     exprs = []
-    for i, v in enumerate(operands):
-        to, kind_name = common[op.operand(i).group or f"{i}"], op.operand(i).kind
-        if to.kind not in KINDS[kind_name]:
+    for i, (group, o, v) in enumerate(zip(groups, declared, operands, strict=True)):
+        to = common[group]
+        if to.kind not in KINDS[o.kind]:
             received = f"{op.operands[i].name}: {shown(v)}"
-            raise Misfit(f"{op.name} takes {_KINDS[kind_name]}", received, _remedy(op, to, kind_name))
-        check_number(v, to)
-        exprs.append(as_dtype(v, to))
+            raise Misfit(f"{op.name} takes {_KINDS[o.kind]}", received, _remedy(op, to, o.kind))
+        if isinstance(v, Expr):
+            exprs.append(_cast(v, to))
+        else:
+            check_number(v, to)
+            exprs.append(as_dtype(v, to))
     assert op.scalar is not None
     made: Expr = op.scalar(*exprs, **params)
     if origins is not None and made.args and made not in exprs:  # not one of the operands, as of x + 0
