@@ -79,7 +79,8 @@ def _values_cost(ins: Any, outs: Any, params: Any) -> Cost:
 
 @register(
     operands="x:real", infer=lambda x, *, axis, descending: Aval(x.shape, x.dtype), residuals=("inputs",), vjp=_values_vjp,
-    samples=_samples, cost=_values_cost, bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
+    samples=_samples, cost=_values_cost, bound="memory", fusion="sort", tolerance=0, dtypes=REAL,
+    facts=lambda operands, results, *, descending, **_: {"descending": descending},
 )  # fmt: skip
 def sort_values(x: Array, *, axis: int, descending: bool) -> Array:
     """Sorted values without their indices, which take longer to find; equal elements keep their order."""

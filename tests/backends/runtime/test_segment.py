@@ -16,7 +16,7 @@ from plain_kernels import address, gather, table
 
 from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
 from firebrick.backends.cpu.runtime.segment import Segment, build_segment
-from firebrick.compiler.program.launch import Launch, chunk_of
+from firebrick.compiler.program.launch import Launch, chunk_of, jump
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.core.errors import ExecutionError, KernelCompileError, OutOfRangeError
@@ -62,6 +62,43 @@ def test_a_segment_of_nothing_and_grids_of_length_0_do_nothing() -> None:
     build_segment("", [])(address(table(a)))
     build_segment(STEP, [Launch("step", (0, 1), 0), Launch("absent", (0,), 0)])(address(table(a, b)))
     assert not b.any()
+
+
+# the flag is whether the count, which it lowers, is not 0
+COUNT_DOWN = kernels.LOOP.format(
+    name="count_down",
+    body="""
+  %flag = load ptr, ptr %yp
+  %v = load i64, ptr %x
+  %w = sub i64 %v, 1
+  store i64 %w, ptr %x
+  %left = icmp ne i64 %w, 0
+  %byte = zext i1 %left to i8
+  store i8 %byte, ptr %flag""",
+)
+
+
+def test_jumps_go_over_launches_unless_a_bool_is_true() -> None:
+    chain = [jump(4, unless=3), Launch("step", (0, 1), 0), Launch("step", (0, 1), 8), jump(2), Launch("step", (0, 2), 8)]
+    for flag in (0, 1):
+        a, b, c = arrays()
+        a[:] = 5
+        build_segment(STEP, chain)(address(table(a, b, c, np.full(1, flag, np.uint8))))
+        assert b[0] == (51 if flag else 0)
+        assert c[0] == (0 if flag else 51)
+
+
+@pytest.mark.parametrize("budget", [None, 0])
+def test_a_jump_back_repeats_launches_any_number_of_times(budget: int | None) -> None:
+    crew = Pool(1)
+    count, flag, x, y = np.full(1, 1000), np.ones(1, np.uint8), *arrays(2)
+    rounds = [Launch("count_down", (0, 1), 1), Launch("step", (2, 3), 8), Launch("absent", (0,), 0)]
+    run = build_segment(COUNT_DOWN + STEP, [jump(5, unless=1), *rounds, jump(-4)])
+    if budget is not None:  # a turn for Python in each round
+        crew.caller().set_budget(budget)
+    run(address(table(count, flag, x, y)), crew)
+    assert count[0] == 0
+    assert (y == 1).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])

@@ -165,7 +165,7 @@ def test_the_work_of_a_sort_is_that_of_its_comparisons() -> None:
 
 
 @pytest.mark.parametrize("name", ["sort", "top_k"])
-def test_samples_of_the_op_table_have_long_lines_that_the_processor_leaves_to_numpy(name: str) -> None:
+def test_samples_of_the_op_table_have_long_lines_which_the_processor_sorts_by_digits(name: str) -> None:
     """Naive forms of all of them run in ``test_naive_forms``, whatever the processor's policy is."""
     sizes = {g.spec.size for g in groups(name) if isinstance(g.spec, Sort)}
     assert {7, 600} <= sizes

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.cpu import eager, restored
+from firebrick.backends.cpu.branches import control_kernel
 from firebrick.backends.cpu.compared import compare
 from firebrick.backends.cpu.explained import explained
-from firebrick.backends.cpu.loops import loop_kernel
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
 from firebrick.backends.cpu.runtime.pool import native as native_pool
 from firebrick.backends.cpu.runtime.pool import release_scratch
@@ -95,7 +95,7 @@ class CpuBackend(HostBackend):
         proofs = Proofs()
         fused = fuse(graph, kind_of, POLICY, reasons, proved=proofs)
         with collected() as tuned:
-            kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
+            kernels = choose(self, fused, device, lambda n: control_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
         linked = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
         # a program with other bits than the default's is chosen in each process, which a checkpoint records

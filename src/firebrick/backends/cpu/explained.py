@@ -74,9 +74,10 @@ def _segment_lines(number: int, segment: NodeSegment, kinds: Kinds, kernels: Seq
 
 
 def _described(n: Node) -> str:
-    """A fused node's operations and operands, as text."""
-    ops = Counter(m.op.name for m in n.params["body"].nodes if m.op.name != "constant")
-    return f"{', '.join(map(str, n.avals))} = {_counted(ops)}"
+    """The operations and results of a fused node, or of one that runs graphs, as text."""
+    inside = (m for m in nodes_in([n]) if m is not n and m.op.name not in ("constant", "fused"))
+    kind = f"{n.op.name} of " if n.op.name != "fused" else ""
+    return f"{', '.join(map(str, n.avals))} = {kind}{_counted(Counter(m.op.name for m in inside))}"
 
 
 def _counted(names: Counter[str]) -> str:

@@ -7,10 +7,12 @@ buffered, or overwritten in place if no other kernel reads the old value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from firebrick.backends.cpu.native import NativeNode, Proofs, kernel_of, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
@@ -27,37 +29,42 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.views import View, row_major
-from firebrick.ir import Graph, Node
+from firebrick.ir import CONSTANT, Node
 
 MOST = 1 << 15
 """Maximum number of nodes of all steps; longer loops run on the host."""
 
 
-def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> Kernel | None:
-    """The kernel of a node that runs graphs, if it is a scan whose steps are all native, and not too many; else None."""
-    if n.op.control is None or n.op.name != "scan" or not n.params["length"]:
+def loop_kernel(
+    engine: Any, n: Node, device: Device | None, proofs: Proofs, inner: Callable[[Node], Kernel | None]
+) -> Kernel | None:  # fmt: skip
+    """The kernel of a scan, if its steps are all native, and not too many; else None.
+
+    Args:
+        engine: Engine of the kernels.
+        n: The scan.
+        device: Device on which it runs.
+        proofs: Validation of groups.
+        inner: Returns the kernel of a node of the body that runs graphs itself.
+    """
+    if n.op.control is None or not n.params["length"]:
         return None
-    body: Graph = n.params["body"]
+    body = n.params["body"]
     consts, carries = n.params["consts"], n.params["carries"]
     fused = fuse(body, kind_of, POLICY, states=range(consts, consts + carries), proved=proofs)
-    if fused is body or any(m.op.control is not None for m in fused.nodes):
+    if fused is body:
         return None
-    kernels = choose(engine, fused, device)
-    for donated in (tuple(range(consts, consts + carries)), ()):
-        kinds = kinds_of(fused, kernels)
-        parts = find_segments(kinds, kernels, plan_memory(fused, kernels, donated, (), kinds.arrange))
-        step = _step(kinds, kernels, parts, consts, carries)
-        if step is not None:
-            if n.params["length"] * sum(len(segment.calls) for segment in parts.segments) > MOST:
-                return None
-            loop = NativeScan(step, n.params["length"], n.params["reverse"])
-            return kernel_of(NativeNode(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
-    return None
+    kernels = choose(engine, fused, device, inner)
+    step = body_step(kinds_of(fused, kernels), kernels, consts, carries)
+    if step is None or step.numbers or step.constants or n.params["length"] * step.launches > MOST:
+        return None
+    loop = NativeScan(step, n.params["length"], n.params["reverse"])
+    return kernel_of(NativeNode(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
 
 
 @dataclass(frozen=True, slots=True)
-class _ScanStep:
-    """One step of a scan.
+class BodyStep:
+    """One step of a loop, or a branch, which has no carries.
 
     Attributes:
         kernels: Kernels of the body's nodes.
@@ -67,6 +74,9 @@ class _ScanStep:
         inputs: All inputs.
         outputs: For each output, the value whose memory it is in, the view of that memory, and its shape and dtype.
         over: Values that are written over a carry → number of the carry, whose next state the value is.
+        avals: Shapes and dtypes of the body's values.
+        numbers: Outputs that are constants of one element, or repeat it → the constants.
+        constants: Values that kernels read and that are constants of one element → the constants.
     """
 
     kernels: Sequence[Kernel | None]
@@ -77,20 +87,54 @@ class _ScanStep:
     outputs: list[tuple[int, View, Aval]]
     over: dict[int, int]
     avals: list[Aval]
+    numbers: dict[int, np.ndarray[Any, Any]]
+    constants: dict[int, np.ndarray[Any, Any]]
+
+    @property
+    def launches(self) -> int:
+        """Number of launches, or of kernels and copies."""
+        nodes = (c.node for segment in self.segment_plan.segments for c in segment.calls)
+        lowered = (None if k < 0 else lowered_of(self.kernels[k]) for k in nodes)
+        return sum(1 if found is None else found.count for found in lowered)
 
 
-def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: SegmentPlan, consts: int, carries: int) -> _ScanStep | None:
-    """A body as a step; None if some node is not native, or if the step cannot be repeated on other memory."""
+def body_step(kinds: Kinds, kernels: Sequence[Kernel | None], consts: int, carries: int) -> BodyStep | None:
+    """A body as a step; None if some node is not native, or if the step cannot be repeated on other memory.
+
+    Carries are overwritten in place if no kernel of the step reads them later.
+    """
+    graph = kinds.graph
+    for donated in (tuple(range(consts, consts + carries)), ()):
+        own = kinds_of(graph, kernels)
+        parts = find_segments(own, kernels, plan_memory(graph, kernels, donated, (), own.arrange))
+        step = _step(own, kernels, parts, consts, carries)
+        if step is not None:
+            return step
+    return None
+
+
+def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: SegmentPlan, consts: int, carries: int) -> BodyStep | None:
+    """The step of segments in which certain carries are overwritten; None if there is none."""
     graph, avals = kinds.graph, kinds.avals
     if any(kind == HOST and not n.op.view for kind, n in zip(kinds.of, graph.nodes, strict=True)):
         return None
     made = {v for segment in parts.segments for v in segment.results}
     known = made.union(range(len(graph.inputs)))
-    if any(v not in known for segment in parts.segments for v in segment.arrays):
-        return None  # a constant array
+    constants: dict[int, np.ndarray[Any, Any]] = {}
+    for v in [v for segment in parts.segments for v in segment.arrays if v not in known]:
+        value = _number(kinds, v)
+        if value is None:
+            return None  # a constant array
+        constants[v] = value
     outputs = []
-    for v in graph.outputs:
+    numbers: dict[int, np.ndarray[Any, Any]] = {}
+    for k, v in enumerate(graph.outputs):
         located = _view_of_memory(kinds, v)
+        value = None if located is None else _number(kinds, located[0])
+        if value is not None and avals[v].dtype.itemsize in SIZES:
+            numbers[k] = value
+            outputs.append((-1, row_major(avals[v].shape), avals[v]))
+            continue
         if located is None or located[0] not in known or avals[v].dtype.itemsize not in SIZES:
             return None
         outputs.append((*located, avals[v]))
@@ -102,7 +146,15 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: SegmentPlan, co
             if not 0 <= k < carries or graph.outputs[k] != v or uses[v] > 1:
                 return None
             over[v] = k
-    return _ScanStep(kernels, parts, consts, carries, list(graph.inputs), outputs, over, avals)
+    return BodyStep(kernels, parts, consts, carries, list(graph.inputs), outputs, over, avals, numbers, constants)
+
+
+def _number(kinds: Kinds, v: int) -> np.ndarray[Any, Any] | None:
+    """The constant of one element that a value is; None for others."""
+    n = kinds.graph.nodes[kinds.node_of[v]] if v in kinds.node_of else None
+    if n is None or n.op is not CONSTANT or n.avals[0].size != 1:
+        return None
+    return np.asarray(n.params["value"])
 
 
 def _view_of_memory(kinds: Kinds, v: int) -> tuple[int, View] | None:
@@ -129,9 +181,10 @@ class NativeScan:
         parts: The kernels of one step.
         texts: The modules of the kernels.
         cost_us: Estimate of the time of all steps on one thread.
+        count: Number of launches.
     """
 
-    def __init__(self, step: _ScanStep, length: int, reverse: bool) -> None:
+    def __init__(self, step: BodyStep, length: int, reverse: bool) -> None:
         self.step, self.length = step, length
         self.results = range(len(step.inputs), len(step.inputs) + len(step.outputs))
         self.block = len(step.inputs) + len(step.outputs)
@@ -148,6 +201,7 @@ class NativeScan:
             self._launches += self._step_launches(iteration, t)
         self.temporary = (self.size,) if self.size else ()
         self.cost_us = sum(x.cost_us or 0.0 for x in self._launches)
+        self.count = len(self._launches)
 
     @property
     def texts(self) -> tuple[str, ...]:

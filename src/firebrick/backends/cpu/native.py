@@ -41,7 +41,7 @@ LONG = 256
 
 
 class Kernels(Protocol):
-    """The interface of a native node's kernels: ``Lowered``, or those of a ``NativeScan``."""
+    """The interface of a native node's kernels: ``Lowered``, or those of a ``NativeScan`` or ``NativeBranches``."""
 
     @property
     def parts(self) -> tuple[LoweredKernel, ...]: ...
@@ -53,6 +53,8 @@ class Kernels(Protocol):
     def texts(self) -> tuple[str, ...]: ...
     @property
     def cost_us(self) -> float: ...
+    @property
+    def count(self) -> int: ...
     def launches(self, at: Sequence[At]) -> list[Launch]: ...
 
 

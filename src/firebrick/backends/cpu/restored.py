@@ -173,7 +173,8 @@ class _Writing:
 
     def _launch(self, x: Launch) -> list[Any]:
         sites = [_written_site(p, self.form.tables) for p in x.sites]
-        return [self.functions[x.kernel], x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, sites]
+        function = -1 if x.jump else self.functions[x.kernel]
+        return [function, x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, sites, x.jump]
 
 
 # reading
@@ -260,10 +261,10 @@ def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: D
 
 
 def _launch(x: Sequence[Any], names: Sequence[str], tables: Tables) -> Launch:
-    function, buffers, grid, chunk, scratch, cost, sites = x
+    function, buffers, grid, chunk, scratch, cost, sites, distance = x
     at = tuple([b if type(b) is int else tuple(b) for b in buffers])
     where = tuple([_read_site(p, tables) for p in sites])
-    return Launch(names[function], at, grid, chunk, scratch, cost, where)
+    return Launch("" if distance else names[function], at, grid, chunk, scratch, cost, where, distance)
 
 
 # checks: lines of the program are numbers of the form's table

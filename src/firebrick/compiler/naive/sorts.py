@@ -41,7 +41,8 @@ def sort(spec: Sort) -> Naive:
     def put() -> None:
         at = b.address(results, [outer, rank.local, inner])
         b.store(Buffer(RESULT, 0), spec.dtype, at, x)
-        b.store(Buffer(RESULT, 1), spec.index, at, cast(own, computed(spec.index)))
+        if spec.index:
+            b.store(Buffer(RESULT, 1), spec.index, at, cast(own, computed(spec.index)))
 
     b.when(rank.local < kept, put)
     return Naive((b.step(),))

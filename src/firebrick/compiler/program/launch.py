@@ -1,4 +1,4 @@
-"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults."""
+"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults; or a jump between them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a segment.
+    """One kernel of a segment, or a jump.
 
     Attributes:
-        kernel: Name of its function.
+        kernel: Name of its function; empty for a jump.
         buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and
             a byte offset.
         grid: Length of its grid; 0 for nothing to do.
@@ -25,6 +25,7 @@ class Launch:
         scratch: Bytes of working space that each thread needs.
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
         sites: The checks whose faults it reports, by the numbers that it has for them.
+        jump: Of a jump: the distance of the launch that follows, in launches, if there is no buffer or the bool in it is false.
     """
 
     kernel: str
@@ -34,6 +35,17 @@ class Launch:
     scratch: int = 0
     cost_us: float | None = None
     sites: tuple[FaultSite, ...] = ()
+    jump: int = 0
+
+
+def jump(by: int, unless: int | tuple[int, int] | None = None) -> Launch:
+    """A jump over launches, forward or back.
+
+    Args:
+        by: Distance of the launch that follows; 1 is the next one.
+        unless: The buffer of a bool; if it is true, the next launch follows.
+    """
+    return Launch("", () if unless is None else (unless,), 1, cost_us=0.0, jump=by)
 
 
 def chunk_of(grid: int, cost_us: float) -> int:

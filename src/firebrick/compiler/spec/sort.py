@@ -33,7 +33,7 @@ class Sort:
         kept: Number of elements along the axis of the result: the first ones in order; all for a sort, k for the k largest.
         descending: Whether the largest element comes first.
         dtype: Of the operand and the values in memory.
-        index: Of the indices in memory.
+        index: Of the indices in memory; empty if they are no result.
         sources: The input that the operand is.
     """
 
@@ -50,7 +50,8 @@ class Sort:
     def cost(self) -> Cost:
         """Work of one run: the comparisons of a merge sort."""
         elements, results = self.outer * self.size * self.inner, self.outer * self.kept * self.inner
-        nbytes = elements * itemsize(self.dtype) + results * (itemsize(self.dtype) + itemsize(self.index))
+        index = itemsize(self.index) if self.index else 0
+        nbytes = (elements + results) * itemsize(self.dtype) + results * index
         return Cost(elements * log2(max(2, self.size)), float(nbytes))
 
     def interpret(self, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -63,14 +64,15 @@ class Sort:
             at = np.argsort(x, axis=1, kind="stable")
         at = at[:, : self.kept]
         outs[0][:] = np.take_along_axis(given, at, axis=1).reshape(-1)
-        outs[1][:] = at.reshape(-1)
+        if self.index:
+            outs[1][:] = at.reshape(-1)
 
 
 def sort(body: Graph) -> Sort:
     """The specification of a group of one sort, or of one choice of the k largest or smallest."""
     s = single(body)
-    (x,), (values, at), axis = s.operands, s.node.avals, s.node.params["axis"]
+    (x,), (values, *at), axis = s.operands, s.node.avals, s.node.params["axis"]
     return Sort(
         prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), values.shape[axis], s.facts["descending"],
-        x.dtype.name, at.dtype.name, s.inputs,
+        x.dtype.name, at[0].dtype.name if at else "", s.inputs,
     )  # fmt: skip

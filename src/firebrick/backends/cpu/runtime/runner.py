@@ -14,7 +14,9 @@ RUN, ADDRESSES = "firebrick_run", "firebrick_addresses"
 HEADER, RECORD, BUFFER = 32, 48, 16
 
 # A record: address of the kernel, grid, chunk (0: direct), address of its buffers' part, how many buffers, whether to look at
-# the clock before it. With -1 buffers it takes the segment's own array, at the byte offset that replaces the address.
+# the clock before it. With -1 buffers it takes the segment's own array, at the byte offset that replaces the address. A record
+# without a kernel is a jump: its grid is the distance of the next record, its chunk whether this holds only if the byte that
+# its buffer begins with is 0.
 RUNNER = f"""
 define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %faults, i64 %start) {{
 entry:
@@ -48,7 +50,7 @@ enter:
   call void @{ENTER}(ptr %pool)
   br label %next
 next:
-  %k = phi i64 [ %start, %begin ], [ %start, %enter ], [ %k1, %ran ]
+  %k = phi i64 [ %start, %begin ], [ %start, %enter ], [ %k1, %ran ], [ %far, %jump ], [ %near, %test ]
   %left = icmp slt i64 %k, %count
   br i1 %left, label %one, label %end
 one:
@@ -102,6 +104,19 @@ buffer:
 launch:
   %args = phi ptr [ %part, %slice ], [ %table, %gather ], [ %table, %buffer ]
   %shared = icmp ne i64 %chunk, 0
+  %jumps = icmp eq ptr %kernel, null
+  br i1 %jumps, label %jump, label %go
+jump:
+  %far = add i64 %k, %grid
+  br i1 %shared, label %test, label %next
+test:
+  %flagp = load ptr, ptr %args
+  %flag = load i8, ptr %flagp
+  %false = icmp eq i8 %flag, 0
+  %by = select i1 %false, i64 %grid, i64 1
+  %near = add i64 %k, %by
+  br label %next
+go:
   br i1 %shared, label %crew, label %alone
 crew:
   call void @{PARALLEL_FOR}(ptr %pool, ptr %kernel, ptr %args, i64 %grid, i64 %chunk, ptr %faults)

@@ -1,13 +1,15 @@
 """Segments: kernels that run one after another in one native call, each on the calling thread or on all threads of the pool.
 
-A segment is a list of launches for one native loop (``runner``). A long segment returns to Python between two kernels at
-intervals, so that Ctrl-C is handled and other threads run. After a kernel that reports a fault (``spec.faults``) the
-segment ends with an error.
+A segment is a list of launches, and of jumps between them, for one native loop (``runner``). A long segment returns to Python
+between two kernels at intervals, so that Ctrl-C is handled and other threads run. After a kernel that reports a fault
+(``spec.faults``) the segment ends with an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,7 @@ class Segment:
     __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "scratch", "sites")
 
     def __init__(self, launches: Sequence[Launch], modules: Sequence[Module], name: str = "segment") -> None:
-        self.launches, self.modules, self.name = tuple(x for x in launches if x.grid), tuple(modules), name
+        self.launches, self.modules, self.name = _kept(launches), tuple(modules), name
         self.scratch = max((x.scratch for x in launches), default=0)
         self.sites = max((len(x.sites) for x in launches), default=0)
         self.parallel = any(_shared(x) for x in launches)
@@ -114,6 +116,15 @@ def build_segment(
     return Segment(launches, found, name)
 
 
+def _kept(launches: Sequence[Launch]) -> tuple[Launch, ...]:
+    """The launches that have something to do. Distances of jumps are those among them."""
+    if all(x.grid and not x.jump for x in launches):
+        return tuple(launches)
+    before = [0, *accumulate(bool(x.grid) for x in launches)]
+    kept = ((i, x) for i, x in enumerate(launches) if x.grid)
+    return tuple(replace(x, jump=before[i + x.jump] - before[i]) if x.jump else x for i, x in kept)
+
+
 def _shared(launch: Launch) -> bool:
     """Whether a launch has work for several threads."""
     return bool(launch.chunk) and launch.grid > launch.chunk
@@ -133,7 +144,7 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
                 f"a kernel has a grid ≥ 0 in at most {_MOST_CHUNKS} chunks", str(x), "choose a larger chunk"
             )
     kept = [x for x in launches if x.grid]
-    missing = {x.kernel for x in kept} - addresses.keys()
+    missing = {x.kernel for x in kept if not x.jump} - addresses.keys()
     if missing:
         raise KernelCompileError(
             "the kernels of a segment are in its text or its modules", f"{', '.join(sorted(missing))}, nowhere", "compile them"
@@ -153,7 +164,8 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
             where, number = 8 * start, -1
         else:
             where, number = first, len(entries)
-        records[k] = addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0, where, number, k in looks
+        what = (0, x.jump, bool(x.buffers)) if x.jump else (addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0)
+        records[k] = *what, where, number, k in looks
         first += BUFFER * len(entries)
     return program, buffers
 
@@ -163,10 +175,10 @@ def _entries_of(launch: Launch) -> list[tuple[int, int]]:
 
 
 def _looks(launches: Sequence[Launch]) -> Iterator[int]:
-    """The kernels before which the clock is read."""
+    """The launches before which the clock is read: also each jump back, since a loop may have any number of rounds."""
     spent = 0.0
     for k, launch in enumerate(launches):
-        if k and spent >= _LOOK_US:
+        if k and (spent >= _LOOK_US or launch.jump < 0):
             yield k
             spent = 0.0
         spent += _LOOK_US if launch.cost_us is None else launch.cost_us

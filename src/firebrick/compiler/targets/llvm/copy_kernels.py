@@ -62,6 +62,13 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
     return named(_unless_same(kernel) if same else kernel, "copy")
 
 
+@lru_cache(256)
+def filled(size: int, bits: int, itemsize: int, target: Target) -> Lowered:
+    """The kernel that fills a row-major array with the element that has these bits."""
+    kernel = fill_kernel((size,), bits, (1,), itemsize, target)
+    return Lowered((LoweredKernel(kernel, (0,), moving_us((size,), itemsize)),), (), module_text([kernel]), (frozenset(),))
+
+
 def fill_kernel(shape: Axes, bits: int, to: Axes, itemsize: int, target: Target) -> NativeKernel:
     """The kernel that fills a view with the element that has these bits."""
     words = [const(bits >> shift, f"uint{8 * min(itemsize, WORD)}") for shift in range(0, 8 * itemsize, 8 * WORD)]

@@ -9,5 +9,4 @@ POLICY = FusionPolicy(
 )  # fmt: skip
 
 RANKED = 16
-"""Maximum length of a line that is sorted in a kernel, which compares all of its elements with each other. On one thread,
-NumPy's sort is as fast at about 24 elements, and its partition, which finds the k largest, at 16."""
+"""Maximum length of a line whose elements are all compared with each other; longer ones are sorted digit by digit."""

@@ -25,6 +25,7 @@ from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW as FEW_UPDATES
 from firebrick.compiler.spec.scatter import Scatter
+from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window, windows_of
 from firebrick.compiler.targets.llvm import (
     attention_tiles,
@@ -35,12 +36,13 @@ from firebrick.compiler.targets.llvm import (
     prefix_kernels,
     products,
     scatter_kernels,
+    sort_kernels,
     window_kernels,
 )
 from firebrick.compiler.targets.llvm.axes import split
 from firebrick.compiler.targets.llvm.copy_kernels import SIZES
-from firebrick.compiler.targets.llvm.cpu_policy import RANKED
 from firebrick.compiler.targets.llvm.lowered import Lowered
+from firebrick.compiler.targets.llvm.sort_elements import MOST
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -63,6 +65,7 @@ EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered
     Scatter: scatter_kernels.lowered,
     Copy: pieces.lowered,
     Prefix: prefix_kernels.lowered,
+    Sort: sort_kernels.lowered,
     Custom: custom_kernels.lowered,
 }
 """Kind of specification → (the specification, the group's inputs, its results, target) → its kernels. Kinds without a row are
@@ -168,7 +171,7 @@ def _no_copy(n: Node, operands: Sequence[Aval]) -> str:
 
 def _no_sort(n: Node, operands: Sequence[Aval]) -> str:
     size = operands[0].shape[n.params["axis"]]
-    return f"sorts of {size} elements, which the host computes faster" if size > RANKED else _no_elements(n, operands)
+    return f"sorts of {size} elements" if size >= MOST else _no_elements(n, operands)
 
 
 def _no_elements(n: Node, operands: Sequence[Aval]) -> str:

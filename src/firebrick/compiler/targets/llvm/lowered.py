@@ -69,6 +69,11 @@ class Lowered:
         return sum(p.cost_us for p in self.parts)
 
     @property
+    def count(self) -> int:
+        """Number of launches."""
+        return len(self.parts)
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The modules that hold the kernels."""
         return (self.text,)
