@@ -157,7 +157,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
     ),
     "Analog hardware": (
         Page("analog", "Tiles and devices", (
-            "``fb.analog``: tiles of resistive cross-points, models of their devices, and settings of their periphery."
+            "``fb.analog``: tiles of resistive cross-points, models of their devices, settings of their periphery, and layers."
         ), (
             "fb.analog.*",
         )),

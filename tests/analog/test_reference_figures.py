@@ -82,3 +82,9 @@ def test_products_are_those_of_the_figures(name: str) -> None:
 def test_what_is_drawn_once_for_a_tile_is_that_of_the_figures(name: str, seed: int) -> None:
     found = figures.figures("forward")
     check(figures.forward_deviations(name, found[name], found["inputs"], seed))
+
+
+@pytest.mark.parametrize("name", [n for n in cases("compound") if n.startswith("exact_sgd")])
+def test_noise_free_courses_of_training_are_met_pulse_by_pulse(name: str) -> None:
+    found = figures.figures("compound")
+    check(figures.course_deviations(name, found[name], found["task0"], 101))

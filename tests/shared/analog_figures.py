@@ -7,7 +7,7 @@ values may differ by 1e-5 of their range.
 
 import json
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +32,6 @@ MODELS = {
     for name in analog.__all__
     if isinstance(getattr(analog, name), type) and issubclass(getattr(analog, name), analog.PulsedDevice)
 }
-PRESETS = {
-    "ReRamESPresetDevice": "ExpStepDevice", "CapacitorPresetDevice": "LinearStepDevice",
-    "EcRamPresetDevice": "LinearStepDevice", "PCMPresetDevice": "ExpStepDevice",
-    "ReRamArrayOMPresetDevice": "SoftBoundsReferenceDevice", "ReRamSBPresetDevice": "SoftBoundsReferenceDevice",
-    "GokmenVlasovPresetDevice": "ConstantStepDevice",
-}  # fmt: skip
 
 
 def settings_of(kind, given):
@@ -52,7 +46,7 @@ def settings_of(kind, given):
 
 def device_of(given, **changes):
     """The device of a case, with changed settings."""
-    kind = MODELS[PRESETS.get(given["type"], given["type"])]
+    kind = type(analog.preset(given["type"])) if "Preset" in given["type"] else MODELS[given["type"]]
     return kind(**(settings_of(kind, given) | settings_of(kind, changes)))
 
 
@@ -291,14 +285,9 @@ def state_deviations(name, case, seed, engine="cpu"):
     return found
 
 
-IO = {"PresetIOParameters": "PresetIOParameters", "StandardIOParameters": "StandardIOParameters"}
 ENUMS = {
     "mv_type": analog.AnalogMVType, "noise_management": analog.NoiseManagementType,
     "bound_management": analog.BoundManagementType, "w_noise_type": analog.WeightNoiseType,
-}  # fmt: skip
-PRESET_IO = {
-    "IOParameters": {}, "PresetIOParameters": {"inp_res": 1 / 126, "out_res": 1 / 510, "out_bound": 20.0, "out_noise": 0.1},
-    "StandardIOParameters": {"inp_res": 1 / 254, "out_res": 1 / 254, "out_bound": 10.0, "out_noise": 0.04},
 }  # fmt: skip
 
 
@@ -308,7 +297,9 @@ def io_of(given):
     for name, exact_value in (("inp_res", 1 / 14), ("out_res", 1 / 62)):  # figures have six digits
         if name in changes and abs(changes[name] - exact_value) < 1e-6:
             changes[name] = exact_value
-    return analog.IOParameters(**(PRESET_IO[given["type"]] | changes))
+    if "Preset" in given["type"] or "Standard" in given["type"]:
+        return replace(analog.preset(given["type"]), **changes)
+    return analog.IOParameters(**changes)
 
 
 def forward_deviations(name, case, inputs, seed, engine="cpu"):
@@ -360,3 +351,22 @@ def _tiles(what, ours, figure, case):
     )
     # all outputs of a tile of theirs have their noise of one table, so that the deviations within it scatter more
     return found + [Deviation(d.what, d.z / np.sqrt(2.0)) for d in within]
+
+
+def course_deviations(name, case, task, seed, engine="cpu"):
+    """Deviations of a noise-free course of training, met at every update that is listed."""
+    update, device = update_of(case["update"]), device_of(case["device"])
+    perfect = analog.IOParameters(is_perfect=True)
+    tile = analog.Tile(8, 6, analog.RPUConfig(device, perfect, perfect, update), seed=seed, device=engine)
+    x, target = np.array(task["x"], np.float32), np.array(task["w_target"], np.float32)
+    size, found = task["batch"], []
+    for k in range(max(map(int, case["w_after_update"]))):
+        rows = x[[(k * size + i) % len(x) for i in range(size)]]
+        given = fb.asarray(rows, device=engine)
+        d = (tile(given) - fb.asarray(rows @ target.T, device=engine)) / size
+        tile.update(given, d, case["lr"])
+        tile.end_mini_batch()
+        if str(k + 1) in case["w_after_update"]:
+            want = np.array(case["w_after_update"][str(k + 1)])
+            found.append(Deviation(f"{name}, update {k + 1}", (tile.weight.numpy() - want) / (2e-6 / 5), False))
+    return found

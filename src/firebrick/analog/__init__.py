@@ -1,6 +1,7 @@
 """Analog in-memory computing: tiles of resistive cross-points, their devices and periphery."""
 
 from firebrick.analog.config import RPUConfig
+from firebrick.analog.conversion import MappedLayer, convert, mapping_report
 from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice
 from firebrick.analog.io_parameters import (
     AnalogMVType,
@@ -9,16 +10,49 @@ from firebrick.analog.io_parameters import (
     NoiseManagementType,
     WeightNoiseType,
 )
+from firebrick.analog.layers import Conv2d, Linear
+from firebrick.analog.mapping import TileArray
+from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevice, PowStepDevice
+from firebrick.analog.presets import preset
 from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
 from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
 from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice, SoftBoundsDevice, SoftBoundsPmaxDevice
 from firebrick.analog.tile import Tile
+from firebrick.analog.training import SGD, AnalogOptimizer
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 
 __all__ = [
-    "AnalogMVType", "ArithmeticDevice", "BoundManagementType", "ConstantStepDevice", "DriftParameter", "ExpStepDevice",
-    "FloatingPointDevice", "IOParameters", "IdealDevice", "LinearStepDevice", "NoiseManagementType", "PiecewiseStepDevice",
-    "PowStepDevice", "PowStepReferenceDevice", "PulseType", "PulsedDevice", "RPUConfig", "SoftBoundsDevice",
-    "SoftBoundsPmaxDevice", "SoftBoundsReferenceDevice", "Tile", "UpdateParameters", "WeightNoiseType",
+    "SGD",
+    "AnalogMVType",
+    "AnalogOptimizer",
+    "ArithmeticDevice",
+    "BoundManagementType",
+    "ConstantStepDevice",
+    "Conv2d",
+    "DriftParameter",
+    "ExpStepDevice",
+    "FloatingPointDevice",
+    "IOParameters",
+    "IdealDevice",
+    "Linear",
+    "LinearStepDevice",
+    "MappedLayer",
+    "MappingParameter",
+    "NoiseManagementType",
+    "PiecewiseStepDevice",
+    "PowStepDevice",
+    "PowStepReferenceDevice",
+    "PulseType",
+    "PulsedDevice",
+    "RPUConfig",
+    "SoftBoundsDevice",
+    "SoftBoundsPmaxDevice",
+    "SoftBoundsReferenceDevice",
+    "Tile",
+    "TileArray",
+    "UpdateParameters",
+    "WeightNoiseType",
+    "convert",
+    "mapping_report", "preset",
 ]  # fmt: skip

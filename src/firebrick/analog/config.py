@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters
+from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.step_devices import ConstantStepDevice
 from firebrick.analog.update_parameters import UpdateParameters
@@ -23,6 +24,7 @@ class RPUConfig:
         forward: Periphery of products W x.
         backward: Periphery of products Wᵀ d. It has no bound management.
         update: The pulsed update.
+        mapping: How layers are mapped to tiles.
 
     Raises:
         ConfigError: One of them has the wrong type.
@@ -37,11 +39,12 @@ class RPUConfig:
     forward: IOParameters = field(default_factory=IOParameters)
     backward: IOParameters = field(default_factory=IOParameters)
     update: UpdateParameters = field(default_factory=UpdateParameters)
+    mapping: MappingParameter = field(default_factory=MappingParameter)
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
             "device": (PulsedDevice, ArithmeticDevice), "forward": (IOParameters,), "backward": (IOParameters,),
-            "update": (UpdateParameters,),
+            "update": (UpdateParameters,), "mapping": (MappingParameter,),
         }  # fmt: skip
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
@@ -53,5 +56,5 @@ class RPUConfig:
 
 _EXAMPLES = {
     "device": "ConstantStepDevice()", "forward": "IOParameters(out_noise=0.0)", "backward": "IOParameters(out_noise=0.0)",
-    "update": "UpdateParameters(desired_bl=10)",
+    "update": "UpdateParameters(desired_bl=10)", "mapping": "MappingParameter(max_input_size=256)",
 }  # fmt: skip

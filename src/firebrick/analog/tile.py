@@ -61,6 +61,7 @@ class Tile(Module):
         parameters_of_devices: What was drawn for each device, buffers [rows, columns] by name: ``max_bound``, ``min_bound``,
             ``dwmin_up``, ``dwmin_down``, ``decay_scales``, ``diffusion_rates``, ``reset_bias`` and those of the model.
         persistent: The weights without write noise, for devices that have it; else None.
+        scale: Digital factors of the outputs, buffer [rows]; None for 1. The tile then stands for scale · W.
 
     Raises:
         ConfigError: A size or the configuration has no meaning.
@@ -102,6 +103,7 @@ class Tile(Module):
         self.drawn_backward = {n: Buffer(sent(v)) for n, v in drawn_of(config.backward, columns, rows, normal).items()}
         self.weight = Parameter(sent(np.zeros((rows, columns))))
         self.persistent = Buffer(sent(np.zeros((rows, columns)))) if self._write_noise else None
+        self.scale = Buffer(sent(np.ones(rows))) if config.mapping.weight_scaling_omega else None
         averages = NoiseManagementType.AVERAGE_ABS_MAX
         self.average_input = Buffer(sent(0.0)) if config.forward.noise_management is averages else None
         self.average_error = Buffer(sent(0.0)) if config.backward.noise_management is averages else None
@@ -121,6 +123,9 @@ class Tile(Module):
         """
         vectors = self._vectors("x", x, self.columns)
         y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True)
+        if self.scale is not None:
+            with no_grad():
+                y = y * self.scale
         if grad_enabled() and (x.node is not None or self.weight.node is not None):
             op = _recorded(self._pull)
             hooks.record(op, (vectors, self.weight), {}, (y,))
@@ -134,6 +139,7 @@ class Tile(Module):
         """
         vectors = self._vectors("d", d, self.rows)
         with no_grad():
+            vectors = vectors if self.scale is None else vectors * self.scale
             transposed = matrix_transpose(self.weight)
         x = self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False)
         return reshape(x, (*d.shape[:-1], self.columns))
@@ -165,14 +171,14 @@ class Tile(Module):
         x, _ = r.inputs
         of_weights = None
         if r.needs[1]:
-            of_weights = matmul(matrix_transpose(d), x)
+            of_weights = matmul(matrix_transpose(d if self.scale is None else d * self.scale), x)
             keep(of_weights, Factors(x, d))
         return (self.backward(d) if r.needs[0] else None), of_weights
 
     # update
 
     def update(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        """W ← W - lr · d xᵀ by pulses, one vector after the other.
+        """W ← W - lr · d xᵀ by pulses, one vector after the other; W ← W - lr / scale · d xᵀ where the tile has a scale.
 
         Args:
             x: Inputs, float32 [..., columns].
@@ -192,7 +198,7 @@ class Tile(Module):
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
         with no_grad():
-            return self._updated(x.detach(), d.detach(), lr)
+            return self._updated(x.detach(), d.detach() if self.scale is None else d.detach() / self.scale, lr)
 
     def _updated(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
         w: Tensor
@@ -271,6 +277,19 @@ class Tile(Module):
         Raises:
             ShapeError: The shape is not that of the tile.
         """
+        clipped = self.place(weights)
+        if clipped:
+            count = f"{clipped} of {self.rows * self.columns}"
+            warn(f"Tile.set_weights: {count} weights were outside of the bounds of their devices and are clipped", UserWarning)
+        return clipped
+
+    def place(self, weights: Any, scale: Any = None) -> int:
+        """``set_weights`` without a warning.
+
+        Args:
+            weights: Tensor or array [rows, columns], already divided by the scale.
+            scale: New digital factors of the outputs, [rows]; None leaves them as they are.
+        """
         given = (
             weights if isinstance(weights, Tensor) else asarray(np.asarray(weights), dtype=float32, device=self.weight.device)
         )
@@ -285,13 +304,16 @@ class Tile(Module):
                 self._rebind(w, w)
             else:
                 self._set(w)
-        if hooks.trace() is not None:
-            return 0
-        clipped = int(total(w != wanted).item())
-        if clipped:
-            count = f"{clipped} of {self.rows * self.columns}"
-            warn(f"Tile.set_weights: {count} weights were outside of the bounds of their devices and are clipped", UserWarning)
-        return clipped
+            if scale is not None and self.scale is not None:
+                commit = Commit()
+                commit.rebind(self.scale, asarray(np.array(scale), dtype=float32, device=self.weight.device))
+                commit.apply()
+        return 0 if hooks.trace() is not None else int(total(w != wanted).item())
+
+    def scaled_weights(self) -> Tensor:
+        """The weights that the tile stands for: scale · W, untracked."""
+        w = self.weight.detach()
+        return w if self.scale is None else w * self.scale[:, None]
 
     def decay(self) -> None:
         """Weights decay towards the reset level by one mini-batch: w ← clip((w - b) · s + b)."""

@@ -1,0 +1,104 @@
+"""``TileArray``: the weights of a layer in tiles of limited size."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from firebrick.analog.config import RPUConfig
+from firebrick.analog.tile import Tile
+from firebrick.core.tensor import Tensor
+from firebrick.functions.movement import concat
+from firebrick.nn import Module
+from firebrick.random import Generator
+
+
+def parts_of(size: int, most: int) -> list[slice]:
+    """A size in as few parts of nearly equal sizes as the largest size allows.
+
+    Args:
+        size: The whole.
+        most: Largest size of a part; 0 for any.
+    """
+    count = max(1, math.ceil(size / most)) if most else 1
+    ends = [size * k // count for k in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+class TileArray(Module):
+    """The tiles of one layer: a matrix in parts, whose products are computed by a tile each and added or joined digitally.
+
+    Args:
+        rows: Outputs of the layer.
+        columns: Inputs of the layer.
+        config: Of all tiles.
+        generator: From which the tiles get their generators.
+        device: Device of the tensors.
+
+    Attributes:
+        tiles: Tiles by row of parts and column of parts.
+
+    Example:
+        >>> import firebrick as fb
+        >>> config = fb.analog.RPUConfig(mapping=fb.analog.MappingParameter(max_input_size=4))
+        >>> array = fb.analog.TileArray(3, 10, config, fb.random.Generator(0))
+        >>> [[(t.rows, t.columns) for t in row] for row in array.tiles]
+        [[(3, 3), (3, 3), (3, 4)]]
+    """
+
+    def __init__(self, rows: int, columns: int, config: RPUConfig, generator: Generator, device: Any = None) -> None:
+        mapping = config.mapping
+        self.rows, self.columns, self.mapping = rows, columns, mapping
+        self.of_rows, self.of_columns = parts_of(rows, mapping.max_output_size), parts_of(columns, mapping.max_input_size)
+        self.tiles = [
+            [
+                Tile(a.stop - a.start, b.stop - b.start, config, generator=generator.fork(), device=device)
+                for b in self.of_columns
+            ]
+            for a in self.of_rows
+        ]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product of the layer's weights with each vector.
+
+        Args:
+            x: Float32 tensor [..., columns].
+        """
+        parts = [x] if len(self.of_columns) == 1 else [x[..., b] for b in self.of_columns]
+        found = []
+        for row in self.tiles:
+            y = row[0](parts[0])
+            for tile, part in zip(row[1:], parts[1:], strict=True):
+                y = y + tile(part)
+            found.append(y)
+        return found[0] if len(found) == 1 else concat(found, axis=-1)
+
+    def set_weights(self, weights: Any) -> int:
+        """Set the weights of the layer, scaled and clipped to the bounds of the devices.
+
+        Args:
+            weights: Array or tensor [rows, columns].
+
+        Returns:
+            Number of weights that were clipped.
+        """
+        given = np.asarray(weights.numpy() if isinstance(weights, Tensor) else weights, np.float32)
+        scales = self.mapping.scales(given)
+        clipped = 0
+        for row, a in zip(self.tiles, self.of_rows, strict=True):
+            for tile, b in zip(row, self.of_columns, strict=True):
+                own = None if scales is None else scales[a, 0]
+                clipped += tile.place(given[a, b] if own is None else given[a, b] / own[:, None], own)
+        return clipped
+
+    def get_weights(self) -> Tensor:
+        """The weights of the layer as the tiles show them, [rows, columns]."""
+        rows = [[tile.scaled_weights() for tile in row] for row in self.tiles]
+        joined = [row[0] if len(row) == 1 else concat(row, axis=1) for row in rows]
+        return joined[0] if len(joined) == 1 else concat(joined, axis=0)
+
+    def describe(self) -> str:
+        return f"{self.rows}, {self.columns}"

@@ -1,0 +1,145 @@
+"""Optimizers of models with tiles: pulsed updates of tiles, and an optimizer's own rule for digital parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firebrick.analog.factors import Factors, factors_of
+from firebrick.analog.tile import Tile
+from firebrick.autodiff.gradients import Gradients
+from firebrick.autodiff.tape import no_grad
+from firebrick.core.dtypes import float32
+from firebrick.core.errors import GradientError, UnsupportedError
+from firebrick.core.operands import describe
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
+from firebrick.nn import Module
+from firebrick.optim import SGD as DigitalSGD
+from firebrick.optim.groups import Rows
+from firebrick.optim.optimizer import Optimizer
+from firebrick.optim.schedule import Schedule
+
+
+class AnalogOptimizer(Optimizer):
+    """A base that makes an optimizer update tiles by pulses, and all other parameters by its own rule.
+
+    Write it in front of the optimizer: ``class AnalogAdam(analog.AnalogOptimizer, optim.Adam): pass``. Of the settings, only
+    the learning rate is used for tiles; momentum, weight decay and the like are of digital parameters. An update ends the
+    mini-batch of every tile (``Tile.end_mini_batch``).
+
+    A pulsed update needs the inputs and errors of each sample. So gradients must be those of one backward pass: not clipped,
+    scaled, summed over several passes, or averaged over devices.
+
+    Args:
+        model: Module with analog layers.
+        *args: Of the optimizer behind it.
+        **named: Likewise.
+
+    Example:
+        >>> import firebrick as fb
+        >>> class AnalogAdam(fb.analog.AnalogOptimizer, fb.optim.Adam):
+        ...     pass
+        >>> model = fb.analog.Linear(2, 1, config=fb.analog.RPUConfig(), seed=0)
+        >>> optimizer = AnalogAdam(model, lr=0.01)
+        >>> loss, gradients = fb.value_and_grad(lambda m: fb.mean(m(fb.ones((4, 2))) ** 2))(model)
+        >>> optimizer.update(model, gradients)
+        >>> optimizer.step
+        1
+    """
+
+    def __init__(self, model: Module, *args: Any, **named: Any) -> None:
+        super().__init__(model, *args, **named)
+        own = {id(tile.weight) for tile in tiles_of(model)}
+        self._of_tiles = frozenset(name for name, p in self._parameters if id(p) in own)
+
+    def update(self, model: Any, grads: Gradients) -> None:
+        """Update the tiles by pulses, and the other parameters by the optimizer's rule.
+
+        Args:
+            model: The module that the optimizer was made for.
+            grads: From ``fb.value_and_grad``, of one backward pass.
+
+        Raises:
+            GradientError: The gradient of a tile is not that of one backward pass; nothing was changed.
+            UnsupportedError: Updates may be left out, as with loss scaling; nothing was changed.
+        """
+        tiles = tiles_of(model)
+        found: list[tuple[Tile, Factors, Tensor]] = []
+        names = {id(p): name for name, p in self._parameters}
+        rates: dict[int, Tensor] = {}
+        for tile in tiles:
+            gradient = None if tile.weight.frozen else grads.get(tile.weight)
+            if gradient is None:
+                continue
+            factors = factors_of(gradient)
+            if factors is None:
+                shown = describe("gradient", gradient).removesuffix(" (gradient)")
+                raise GradientError(
+                    f"{type(self).__name__}.update: the gradient of a tile is that of one backward pass through one product",
+                    f"{shown} of {names[id(tile.weight)]}, which was computed from others: clipped, scaled, or summed over "
+                    "passes, products or devices",
+                    "train without clip_norm, loss scaling, accumulation and several devices, and use each analog layer once",
+                )
+            found.append((tile, factors, self._rate(names[id(tile.weight)], tile, rates)))
+        if found and grads.valid is not None:
+            raise UnsupportedError(
+                f"{type(self).__name__}.update: pulses of a tile cannot be taken back",
+                "gradients that may be left out, as with loss scaling", "train in float32",
+            )  # fmt: skip
+        super().update(model, grads)
+        with no_grad():
+            for tile, factors, rate in found:
+                tile.update(factors.x, factors.d, rate)
+            for tile in tiles:
+                tile.end_mini_batch()
+
+    def _gradients(self, grads: Any) -> list[Tensor | None]:
+        """The gradients of digital parameters; None for tiles."""
+        found = super()._gradients(grads)
+        return [None if name in self._of_tiles else g for (name, _), g in zip(self._parameters, found, strict=True)]
+
+    def _rate(self, name: str, tile: Tile, rates: dict[int, Tensor]) -> Tensor:
+        """The learning rate of a tile."""
+        number, group = next((k, g) for k, g in enumerate(self.groups) if name in g.names)
+        if number not in rates:
+            step = astype(self._step.to(tile.weight.device), float32)
+            rate = (group.schedule or self.schedule)(step)
+            rates[number] = astype(rate if group.lr_scale == 1.0 else rate * group.lr_scale, float32)
+        return rates[number]
+
+
+class SGD(AnalogOptimizer, DigitalSGD):
+    """Stochastic gradient descent: tiles by pulses, other parameters as by ``optim.SGD``, whose arguments it has.
+
+    Args:
+        model: Module with analog layers.
+        lr: Learning rate: a number or a schedule.
+        momentum: Of digital parameters.
+        nesterov: Of digital parameters.
+        weight_decay: Of digital parameters.
+        dampening: Of digital parameters.
+        groups: Parameters with settings of their own (see ``optim.Optimizer``).
+
+    Example:
+        >>> import firebrick as fb
+        >>> model = fb.analog.Linear(2, 1, config=fb.analog.RPUConfig(fb.analog.SoftBoundsDevice(dw_min=0.01)), seed=0)
+        >>> optimizer = fb.analog.SGD(model, lr=0.1)
+        >>> loss, gradients = fb.value_and_grad(lambda m: fb.mean((m(fb.ones((4, 2))) - 0.3) ** 2))(model)
+        >>> optimizer.update(model, gradients)
+    """
+
+    def __init__(
+        self, model: Module, lr: float | Schedule, momentum: float | Schedule = 0.0, *, nesterov: bool = False,
+        weight_decay: float = 0.0, dampening: float = 0.0, groups: Rows = (),
+    ) -> None:  # fmt: skip
+        settings: dict[str, Any] = {"nesterov": nesterov, "weight_decay": weight_decay, "dampening": dampening}
+        super().__init__(model, lr, momentum, **settings, groups=groups)
+
+
+def tiles_of(model: Any) -> list[Tile]:
+    """The tiles of a module.
+
+    Args:
+        model: Module, or what else an optimizer is made for.
+    """
+    return [m for _, m in model.modules() if isinstance(m, Tile)] if isinstance(model, Module) else []

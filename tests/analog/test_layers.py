@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import analog, nn, optim
+from firebrick.core.errors import ConfigError, GradientError, UnsupportedError
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import Learner
+
+PERFECT = analog.IOParameters(is_perfect=True)
+IDEAL = {"forward": PERFECT, "backward": PERFECT}
+RNG = np.random.default_rng(21)
+
+
+def ideal(**mapping: Any) -> analog.RPUConfig:
+    """Tiles that compute and update exactly."""
+    return analog.RPUConfig(analog.FloatingPointDevice(), **IDEAL, mapping=analog.MappingParameter(**mapping))
+
+
+def digital() -> nn.Module:
+    fb.random.seed(3)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(64, 10), nn.Tanh(), nn.Linear(10, 3)
+    )
+
+
+X, Y = RNG.normal(size=(12, 1, 8, 8)).astype(np.float32), RNG.integers(0, 3, 12)
+
+
+def loss(model: Any, x: Any, y: Any) -> Any:
+    return fb.cross_entropy(model(x), y)
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [{}, {"max_input_size": 7, "max_output_size": 3}, {"weight_scaling_omega": 0.5},
+     {"weight_scaling_omega": 0.7, "weight_scaling_columnwise": True, "max_input_size": 20}],
+    ids=str,
+)  # fmt: skip
+def test_an_ideal_analog_model_trains_like_the_digital_one(mapping: dict[str, Any]) -> None:
+    one = digital()
+    other = analog.convert(one, ideal(**mapping), seed=0)
+    first, second = optim.SGD(one, lr=0.3, momentum=0.0), analog.SGD(other, lr=0.3)
+    x, y = fb.asarray(X), fb.asarray(Y)
+    for _ in range(4):
+        a, of_one = fb.value_and_grad(loss)(one, x, y)
+        b, of_other = fb.value_and_grad(loss)(other, x, y)
+        assert a.item() == pytest.approx(b.item(), rel=1e-4)
+        first.update(one, of_one)
+        second.update(other, of_other)
+    for before, after in zip(one.layers, other.layers, strict=True):
+        if isinstance(after, analog.Linear | analog.Conv2d):
+            w = after.tiles.get_weights().numpy()
+            np.testing.assert_allclose(w, before.weight.numpy().reshape(w.shape), atol=2e-5)
+            np.testing.assert_allclose(after.bias.numpy(), before.bias.numpy(), atol=2e-5)
+
+
+def test_large_layers_have_several_tiles_of_nearly_equal_sizes() -> None:
+    layer = analog.Linear(1100, 600, config=ideal(), seed=0)
+    row = analog.mapping_report(nn.Sequential(layer))[0]
+    assert row.name == "layers.0"
+    assert row.tiles == tuple((300, n) for _ in range(2) for n in (366, 367, 367))
+    assert row.utilisation == pytest.approx(1100 * 600 / (6 * 512 * 512))
+    assert analog.mapping_report(analog.Linear(1100, 600, config=ideal(max_input_size=0, max_output_size=0)))[0].tiles == (
+        (600, 1100),
+    )
+
+
+def points() -> tuple[Any, Any]:
+    x = RNG.normal(size=(96, 6)).astype(np.float32)
+    return x, (x[:, 0] * x[:, 1] > 0.0).astype(np.int64)
+
+
+POINTS = points()
+
+
+def pulsed(seed: int = 5, **io: analog.IOParameters) -> nn.Module:
+    device = analog.SoftBoundsDevice(dw_min=0.002, write_noise_std=1.0, diffusion=1e-4, lifetime=1e4)
+    config = analog.RPUConfig(device, **io)
+    return nn.Sequential(
+        analog.Linear(6, 8, config=config, seed=seed), nn.Tanh(), nn.Linear(8, 2, generator=fb.random.Generator(1))
+    )
+
+
+def learner(model: nn.Module, out: Path | None = None, **settings: Any) -> tuple[Learner, DataLoader]:
+    loader = DataLoader(ArrayDataset(*POINTS), batch_size=40, shuffle=True, seed=0)
+    return Learner(model, analog.SGD(model, lr=0.1, momentum=0.5), log=None, out=out, **settings), loader
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    return model.state_dict().numpy()
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
+    whole, loader = learner(pulsed())
+    history = whole.fit(loader, epochs=3)
+    part, loader = learner(pulsed(), tmp_path / "run")
+    part.fit(loader, epochs=1)
+    again, loader = learner(pulsed(seed=6), tmp_path / "run")
+    again.resume(tmp_path / "run")
+    rest = again.fit(loader, epochs=3)
+    assert history[-1].train_loss == rest[-1].train_loss
+    for name, value in state_of(whole.model).items():
+        np.testing.assert_array_equal(value, state_of(again.model)[name], err_msg=name)
+
+
+def test_training_has_the_same_bits_compiled_and_as_it_is_written() -> None:
+    compiled, loader = learner(pulsed())
+    compiled.fit(loader, epochs=1)
+    model = pulsed()
+    optimizer = analog.SGD(model, lr=0.1, momentum=0.5)
+    for x, y in loader:
+        _, gradients = fb.value_and_grad(loss)(model, x, y)
+        optimizer.update(model, gradients)
+    counts = [np.abs(v - state_of(model)[n]).max() for n, v in state_of(compiled.model).items()]
+    assert max(counts) < 1e-5
+    assert optimizer.step == 3
+
+
+@pytest.mark.parametrize("settings", [{"clip_norm": 0.01}, {"batches_per_step": 2}, {"accumulate": 2}], ids=str)
+def test_gradients_that_are_not_of_one_pass_are_refused_by_name(settings: dict[str, Any]) -> None:
+    model = pulsed(**IDEAL)
+    before = state_of(model)
+    made, loader = learner(model, **settings)
+    with pytest.raises(GradientError, match=r"of layers\.0\.tiles\.tiles\.0\.0\.weight, which was computed from others"):
+        made.fit(loader, epochs=1)
+    np.testing.assert_array_equal(state_of(model)["layers.2.weight"], before["layers.2.weight"])
+
+
+def test_a_layer_that_is_used_twice_and_several_devices_are_refused() -> None:
+    layer = analog.Linear(4, 4, config=ideal(), seed=0)
+    optimizer = analog.SGD(layer, lr=0.1)
+    gradients = fb.grad(lambda m: fb.sum(m(m(fb.ones((2, 4))))))(layer)
+    with pytest.raises(GradientError, match="one backward pass through one product"):
+        optimizer.update(layer, gradients)
+
+
+def test_frozen_tiles_stay_as_they_are_and_groups_have_rates_of_their_own() -> None:
+    model = nn.Sequential(analog.Linear(4, 4, config=ideal(), seed=0), analog.Linear(4, 4, config=ideal(), seed=1))
+    model.layers[0].tiles.tiles[0][0].weight.frozen = True
+    optimizer = analog.SGD(model, lr=0.1, groups=[{"params": "layers.1.*weight", "lr_scale": 3.0}])
+    before = [m.tiles.get_weights().numpy() for m in model.layers]
+    gradients = fb.grad(lambda m: fb.sum(m(fb.ones((1, 4)))))(model)
+    h = model.layers[0](fb.ones((1, 4))).numpy()
+    optimizer.update(model, gradients)
+    np.testing.assert_array_equal(model.layers[0].tiles.get_weights().numpy(), before[0])
+    np.testing.assert_allclose(before[1] - model.layers[1].tiles.get_weights().numpy(), 0.3 * np.repeat(h, 4, 0), rtol=1e-4)
+
+
+class AnalogAdam(analog.AnalogOptimizer, optim.Adam):
+    """Adam for what is digital."""
+
+
+def test_digital_layers_may_have_any_optimizer() -> None:
+    model = pulsed()
+    x, y = map(fb.asarray, POINTS)
+    optimizer = AnalogAdam(model, lr=0.05)
+    before = state_of(model)
+    losses = []
+    for _ in range(25):
+        value, gradients = fb.value_and_grad(loss)(model, x, y)
+        optimizer.update(model, gradients)
+        losses.append(value.item())
+    assert losses[-1] < 0.9 * losses[0]
+    assert np.any(state_of(model)["layers.0.tiles.tiles.0.0.weight"] != before["layers.0.tiles.tiles.0.0.weight"])
+
+
+def test_conversion_leaves_out_what_it_is_told_to() -> None:
+    model = digital()
+    made = analog.convert(model, ideal(), exclude=["layers.3"], seed=0)
+    assert [type(m) for m in made.layers if not isinstance(m, nn.Tanh | nn.Flatten)] == [
+        analog.Conv2d,
+        nn.Linear,
+        analog.Linear,
+    ]
+    chosen = analog.convert(model, lambda path, layer: ideal() if path == "layers.5" else None, seed=0)
+    assert [row.name for row in analog.mapping_report(chosen)] == ["layers.5"]
+    assert isinstance(analog.convert(nn.Linear(3, 2), ideal(), seed=0), analog.Linear)
+    assert isinstance(model.layers[3], nn.Linear)  # the model itself stays digital
+    with pytest.raises(ConfigError, match=r"a pattern of exclude matches a layer: layers\.0, layers\.3, layers\.5"):
+        analog.convert(model, ideal(), exclude=["head"])
+    with pytest.raises(ConfigError, match=r"a model with nn\.Linear or nn\.Conv2d layers"):
+        analog.convert(nn.Sequential(nn.ReLU()), ideal())
+    with pytest.raises(UnsupportedError, match="one group of channels"):
+        analog.convert(nn.Conv2d(4, 4, 3, groups=2), ideal())
+
+
+def test_weights_that_conversion_clips_are_counted() -> None:
+    model = nn.Linear(4, 2, bias=False)
+    model.weight = fb.full((2, 4), 2.0)
+    device = analog.ConstantStepDevice(w_max_dtod=0.0, w_min_dtod=0.0)
+    with pytest.warns(UserWarning, match=r"8 of 8 weights were outside .* scale them with MappingParameter"):
+        made = analog.convert(model, analog.RPUConfig(device), seed=0)
+    np.testing.assert_allclose(made.tiles.get_weights().numpy(), 0.6, atol=1e-6)
+    scaled = analog.convert(model, analog.RPUConfig(device, mapping=analog.MappingParameter(weight_scaling_omega=0.5)), seed=0)
+    np.testing.assert_allclose(scaled.tiles.get_weights().numpy(), 2.0, atol=1e-6)
