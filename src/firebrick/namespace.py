@@ -4,8 +4,7 @@ import sys as _sys
 from math import e, inf, nan, pi
 from typing import Any
 
-import firebrick.functions as _functions  # noqa: F401  before its parts
-import firebrick.graph as _graph  # noqa: F401  before its parts
+import firebrick.random as _random  # noqa: F401  before its parts
 from firebrick.autodiff import (
     Gradients,
     attach,

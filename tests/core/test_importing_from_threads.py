@@ -110,7 +110,8 @@ class Imports:
 
 
 def test_a_package_is_imported_by_its_name_before_parts_of_it_are() -> None:
-    assert Imports(sources()).entered_by_parts() == set()
+    late = Imports(sources()).entered_by_parts()
+    assert late == set(), "the package of the second module imports the first package before anything else, by its name"
 
 
 def test_the_check_of_the_order_of_imports_notices_a_package_that_is_not_imported_first() -> None:

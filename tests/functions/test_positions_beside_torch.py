@@ -34,6 +34,7 @@ PAIRS: list[tuple[str, Any, list[Any], str]] = [
 SAME: dict[str, str] = {
     # names of arguments that are taken by position there, so that nobody writes them as keywords
     "axis1": "axis0", "axis2": "axis1", "coefficients": "ns_coefficients", "decoupled": "decoupled_weight_decay",
+    "in_axes": "in_dims", "out_axes": "out_dims",
     "device": "args", "im": "imag", "init": "carried_inputs", "initial": "initial_accumulator_value", "n_cols": "col",
     "n_rows": "row", "re": "real", "repetitions": "dims", "shape": "tensor", "slope": "a", "value": "val",
     "x": "A ext_tensor", "x1": "A elements sorted_sequence", "x2": "B exponent test_elements values",
@@ -45,6 +46,8 @@ OF_ANOTHER_FORM: dict[str, str] = {
     "optim.Optimizer": "a base class, which nobody makes",
     "fb.random.normal": "a mean is no shape",
     "fb.random.bernoulli": "a tensor of probabilities is no shape",
+    "fb.random.multinomial": "a tensor of weights is no shape",
+    "fb.random.poisson": "a tensor of rates is no shape",
     "fb.index_add": "three tensors here, an axis and two tensors there",
     "fb.index_copy": "three tensors here, an axis and two tensors there",
     "fb.scatter": "three tensors here, an axis and two tensors there",

@@ -1,5 +1,6 @@
 """Analog in-memory computing: tiles of resistive cross-points, their devices and periphery."""
 
+import firebrick.nn as _nn  # noqa: F401  before its parts
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.conversion import MappedLayer, convert, mapping_report
 from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice

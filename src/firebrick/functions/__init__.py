@@ -1,7 +1,6 @@
 """The public functions: names of the Array API standard, and those of neural networks, over the op table."""
 
-import firebrick.autodiff as _autodiff  # noqa: F401  before its parts
-import firebrick.backends as _backends  # noqa: F401  before its parts
+import firebrick.graph as _graph  # noqa: F401  before its parts
 from firebrick.core.hooks import hooks
 from firebrick.functions import (
     activation,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Never
 
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as abs_
@@ -20,7 +18,7 @@ from firebrick.functions.statistical import sum as sum_
 
 
 @in_float32
-def cdist(x1: Tensor, x2: Tensor, /, *, p: float = 2.0, **_other: Never) -> Tensor:
+def cdist(x1: Tensor, x2: Tensor, /, *, p: float = 2.0) -> Tensor:
     """The distances ‖x1ᵢ - x2ⱼ‖ₚ of all pairs of vectors.
 
     The differences are computed as such, so near vectors keep their digits; eagerly, they take n · m · d elements of memory.
@@ -43,8 +41,6 @@ def cdist(x1: Tensor, x2: Tensor, /, *, p: float = 2.0, **_other: Never) -> Tens
         >>> fb.cdist(fb.asarray([[0.0, 0.0]]), fb.asarray([[3.0, 4.0], [0.0, 1.0]])).tolist()
         [[5.0, 1.0]]
     """
-    if _other:
-        raise unknown_argument(cdist, _other)
     for key, x in (("x1", x1), ("x2", x2)):
         check_operand("cdist", x, "floating", key)
     check_devices("cdist", x1=x1, x2=x2)

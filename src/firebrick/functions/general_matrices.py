@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Never
+from typing import NamedTuple
 
 import numpy as np
 
 from firebrick.core.bind import bind
 from firebrick.core.hooks import hooks
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.matrices import check_lapack, named
 from firebrick.functions.triangles import tril, triu
@@ -54,7 +54,8 @@ class LUResult(NamedTuple):
     U: Tensor
 
 
-def eig(x: Tensor, /, **_other: Never) -> EigResult:
+@answers_arguments
+def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices that need not be Hermitian.
 
     Each eigenvector has length 1, and the first component of at least 0.55 times the largest magnitude is real and positive. A
@@ -75,12 +76,11 @@ def eig(x: Tensor, /, **_other: Never) -> EigResult:
         >>> values.tolist()
         [(2+0j), (3+0j)]
     """
-    if _other:
-        raise unknown_argument(eig, _other)
     return EigResult(*bind(OPS["eig"], (check_lapack("eig", x, square=True),), {}))
 
 
-def eigvals(x: Tensor, /, **_other: Never) -> Tensor:
+@answers_arguments
+def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues of square matrices that need not be Hermitian.
 
     Args:
@@ -97,13 +97,12 @@ def eigvals(x: Tensor, /, **_other: Never) -> Tensor:
         >>> fb.linalg.eigvals(fb.asarray([[0.0, 1.0], [-1.0, 0.0]])).tolist()
         [-1j, 1j]
     """
-    if _other:
-        raise unknown_argument(eigvals, _other)
     with named("eigvals", "eig"):
         return bind(OPS["eig"], (check_lapack("eigvals", x, square=True),), {})[0]  # type: ignore[no-any-return]
 
 
-def lu(x: Tensor, /, **_other: Never) -> LUResult:
+@answers_arguments
+def lu(x: Tensor, /) -> LUResult:
     """LU decompositions with row exchanges: P L U = x.
 
     Args:
@@ -119,8 +118,6 @@ def lu(x: Tensor, /, **_other: Never) -> LUResult:
         >>> (p @ l @ u).tolist() == x.tolist()
         True
     """
-    if _other:
-        raise unknown_argument(lu, _other)
     packed, order = bind(OPS["lu"], (check_lapack("lu", x),), {})
     k = min(x.shape[-2:])
     one: Tensor = hooks.from_host(np.eye(x.shape[-2], k, dtype=x.dtype.np), x.device)

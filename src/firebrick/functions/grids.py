@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import per_axis
@@ -34,7 +33,7 @@ _SHARPNESS = -0.75
 
 
 @in_float32
-def affine_grid(theta: Tensor, /, size: Any, *, align_corners: bool = False, **_other: Never) -> Tensor:
+def affine_grid(theta: Tensor, /, size: Any, *, align_corners: bool = False) -> Tensor:
     """The positions to which affine maps take the elements of images, for ``grid_sample``.
 
     Args:
@@ -54,8 +53,6 @@ def affine_grid(theta: Tensor, /, size: Any, *, align_corners: bool = False, **_
         >>> fb.affine_grid(identity, (1, 1, 1, 2)).tolist()
         [[[[-0.5, 0.0], [0.5, 0.0]]]]
     """
-    if _other:
-        raise unknown_argument(affine_grid, _other)
     check_operand("affine_grid", theta, "floating", "theta")
     if theta.ndim != 3 or theta.shape[1:] not in ((2, 3), (3, 4)):
         raise ShapeError("affine_grid: theta is [batch, 2, 3] or [batch, 3, 4]", describe("theta", theta), "reshape it")
@@ -88,7 +85,6 @@ def grid_sample(
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool = False,
-    **_other: Never,
 ) -> Tensor:
     """Images read at the positions of a grid, with interpolation between elements.
 
@@ -116,8 +112,6 @@ def grid_sample(
         >>> fb.grid_sample(image, fb.asarray([[[[-0.5, 0.0], [0.0, 0.0]]]])).tolist()
         [[[[1.0, 2.0]]]]
     """
-    if _other:
-        raise unknown_argument(grid_sample, _other)
     _check(x, grid, mode, padding_mode)
     batch, channels, *image = x.shape
     places = grid.shape[1:-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.core.bind import bind
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import _show, _unary
@@ -17,6 +18,7 @@ i0 = _unary("i0", _show("fb.i0(fb.asarray([0.0]))", "[1.0]"))
 i1 = _unary("i1", _show("fb.i1(fb.asarray([0.0]))", "[0.0]"))
 
 
+@answers_arguments
 def polygamma(n: Any, x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The derivative number n of ψ(x) = Γ'(x) / Γ(x); ``polygamma(0, x)`` is ``digamma(x)``.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any
 
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import complex_of, real_of
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
-from firebrick.core.other_arguments import unknown_argument
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import staged
@@ -25,6 +25,7 @@ _LEAST = 1e-11
 """Smallest sum of squared windows by which ``istft`` divides."""
 
 
+@answers_arguments
 def stft(
     x: Tensor,
     /,
@@ -37,7 +38,6 @@ def stft(
     pad_mode: str = "reflect",
     normalized: bool = False,
     onesided: bool | None = None,
-    **_other: Never,
 ) -> Tensor:
     """The spectra of overlapping windows of a signal, each ``hop_length`` elements after the one before it.
 
@@ -64,8 +64,6 @@ def stft(
         >>> fb.fft.stft(fb.ones(16), 4, hop_length=2).shape
         (3, 9)
     """
-    if _other:
-        raise unknown_argument(stft, _other)
     check_operand("stft", x, "inexact")
     check_precise("stft", x)
     size, hop, shape = _sizes("stft", x, n_fft, hop_length, win_length, window)
@@ -90,6 +88,7 @@ def stft(
     return moveaxis(found, -1, -2)
 
 
+@answers_arguments
 def istft(
     x: Tensor,
     /,
@@ -102,7 +101,6 @@ def istft(
     normalized: bool = False,
     onesided: bool = True,
     length: int | None = None,
-    **_other: Never,
 ) -> Tensor:
     """The signal whose ``stft`` x is, or comes closest to x in the sense of least squares.
 
@@ -133,8 +131,6 @@ def istft(
         >>> bool(fb.all(fb.abs(back - x) < 1e-5))
         True
     """
-    if _other:
-        raise unknown_argument(istft, _other)
     check_operand("istft", x, "inexact")
     if x.dtype.kind != "complex":
         raise DTypeError("istft takes complex spectra", describe("x", x), "make them with fb.fft.stft or fb.complex")

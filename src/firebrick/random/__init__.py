@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 import firebrick.functions as _functions  # noqa: F401  before its parts
-import firebrick.graph as _graph  # noqa: F401  before its parts
 from firebrick.core.other_names import RANDOM as _NAMES
 from firebrick.core.other_names import UnknownNameError as _UnknownNameError
 from firebrick.random.continuous import beta, dirichlet, exponential, gamma, gumbel, laplace, truncated_normal
