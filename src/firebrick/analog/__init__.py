@@ -1,6 +1,7 @@
 """Analog in-memory computing: tiles of resistive cross-points, their devices and periphery."""
 
 import firebrick.nn as _nn  # noqa: F401  before its parts
+import firebrick.optim as _optim  # noqa: F401  before its parts
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.conversion import MappedLayer, convert, mapping_report
 from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice
