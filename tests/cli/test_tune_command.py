@@ -47,6 +47,7 @@ def test_bad_arguments_are_refused(run: Run, file: Path) -> None:
     for arguments, text in (
         (["no-model"], "a model is one of"),
         ([f"{file}:other"], "defines a function other"),
+        (["nowhere.py:step"], "tune takes FILE:FUNCTION"),
         ([f"{file}:scores", "--input", "float32[3,4]"], "an --input for each"),
         (["mlp", "--input", "float32[3]"], "--input gives the arguments of FILE:FUNCTION"),
         (["mlp", "--device", "numpy"], "devices with variants of kernels are those of the cpu engine"),
@@ -54,3 +55,12 @@ def test_bad_arguments_are_refused(run: Run, file: Path) -> None:
         result = run("tune", *arguments)
         assert result.exit_code == 1, arguments
         assert text in result.output
+
+
+def test_what_is_not_kept_or_not_compiled_is_said(run: Run, file: Path) -> None:
+    arguments = ("tune", f"{file}:scores", "--input", "float32[48,64]", "--input", "float32[56,64]")
+    with fb.config.scope(cache_dir="off"):
+        assert "not kept" in run(*arguments).output
+    choice.forget()
+    with fb.config.scope(cpu_compile=False):
+        assert "no kernel with variants" in run(*arguments).output

@@ -48,7 +48,7 @@ def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str,
     from firebrick.functions.creation import zeros
     from firebrick.graph import jit
 
-    function = _function(where)
+    function = function_of(where)
     kernel = getattr(function, "kernel", function)
     forms = KERNEL_FORMS if type(kernel).__name__ == "Kernel" else FORMS
     if set(wanted) - set(forms):
@@ -58,8 +58,8 @@ def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str,
         return
     if target:
         raise ConfigError("a target is of a kernel", f"{where}, which is none", "leave out --target")
-    arguments = [_argument(text) for text in inputs]
-    _check_takes(function, arguments)
+    arguments = [argument_of(text) for text in inputs]
+    check_takes(function, arguments)
     home = find_device(device)
     with use_device(home):
         graph = jit(function).graph(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
@@ -74,7 +74,7 @@ def _of_kernel(kernel: Any, inputs: tuple[str, ...], wanted: tuple[str, ...], ta
     for text in inputs:
         number = _number(text)
         if number is None:
-            of, shape = _argument(text)
+            of, shape = argument_of(text)
             arguments.append(zeros(shape, dtype=of, device="cpu"))
         else:
             arguments.append(number)
@@ -93,14 +93,15 @@ def _number(text: str) -> int | float | None:
     return None
 
 
-def _function(where: str) -> Callable[..., Any]:
+def function_of(where: str, command: str = "explain") -> Callable[..., Any]:
+    """The function that FILE:FUNCTION names; one under ``jit`` as it is written."""
     file, colon, name = where.rpartition(":")
     if not colon or not name.isidentifier():
         raise ConfigError(
-            "explain takes FILE:FUNCTION", where, "name a Python file and a function in it, such as model.py:step"
+            f"{command} takes FILE:FUNCTION", where, "name a Python file and a function in it, such as model.py:step"
         )
     if not Path(file).is_file():
-        raise ConfigError("explain takes FILE:FUNCTION", f"{file}, which is no file", "check the path")
+        raise ConfigError(f"{command} takes FILE:FUNCTION", f"{file}, which is no file", "check the path")
     found = runpy.run_path(file).get(name)
     if not callable(found):
         raise ConfigError(f"{file} defines a function {name}", "nothing callable of that name", "check the name")
@@ -108,7 +109,7 @@ def _function(where: str) -> Callable[..., Any]:
     return function
 
 
-def _check_takes(function: Callable[..., Any], arguments: list[Any]) -> None:
+def check_takes(function: Callable[..., Any], arguments: list[Any]) -> None:
     """A call with another number of arguments than the function takes is a mistake in the options, not in the file."""
     try:
         signature = inspect.signature(function)
@@ -124,7 +125,8 @@ def _check_takes(function: Callable[..., Any], arguments: list[Any]) -> None:
         ) from None  # fmt: skip
 
 
-def _argument(text: str) -> tuple[DType, tuple[int, ...]]:
+def argument_of(text: str) -> tuple[DType, tuple[int, ...]]:
+    """Dtype and shape of an argument that is written DTYPE[SHAPE]."""
     match = _INPUT.fullmatch(text.strip())
     if match is None:
         raise ConfigError("an input is DTYPE[SHAPE]", text, "write float32[64,64], or float32[] for one number")

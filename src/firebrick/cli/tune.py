@@ -43,6 +43,7 @@ def tune(
     does not return is never used.
     """
     from firebrick.backends.registry import find_device, use_device
+    from firebrick.compiler.cache import folder
     from firebrick.compiler.tune.choice import choices
     from firebrick.core.config import config
     from firebrick.models import names
@@ -54,7 +55,8 @@ def tune(
         raise ConfigError(
             "--input gives the arguments of FILE:FUNCTION", what or "no function", "name a function, or leave it out"
         )
-    start, seen = perf_counter(), set[str]()
+    start, total = perf_counter(), 0
+    seen = {c.problem.id for c in choices()}
     with use_device(home), config.scope(tune="on", deterministic=not any_order):
         if what is not None and ":" in what:
             programs: Iterator[tuple[str, Callable[[], Any]]] = iter([(what, _call(what, inputs))])
@@ -64,19 +66,29 @@ def tune(
             run()
             new = [c for c in choices() if c.problem.id not in seen]
             seen |= {c.problem.id for c in new}
+            total += len(new)
             _print(name, new)
-    count = "1 kernel" if len(seen) == 1 else f"{len(seen)} kernels"
-    click.echo(f"{count} in {perf_counter() - start:.0f} s; used from now on where fb.config.tune is 'cached' (the default)")
+    if not total:
+        click.echo(
+            "no kernel with variants: nothing of it is compiled"
+            + ("" if config.cpu_compile else ", as the setting cpu_compile is off") + "; `firebrick explain` shows why"
+        )  # fmt: skip
+        return
+    count = "1 kernel" if total == 1 else f"{total} kernels"
+    kept = "used from now on where fb.config.tune is 'cached' (the default)"
+    if folder() is None:
+        kept = "not kept, as compiled code is not (FIREBRICK_CACHE_DIR is off, or there is no home directory)"
+    click.echo(f"{count} in {perf_counter() - start:.0f} s; {kept}")
 
 
 def _call(where: str, inputs: tuple[str, ...]) -> Callable[[], Any]:
-    from firebrick.cli.explain import _argument, _check_takes, _function
+    from firebrick.cli.explain import argument_of, check_takes, function_of
     from firebrick.functions.creation import zeros
     from firebrick.graph import jit
 
-    function = _function(where)
-    arguments = [_argument(text) for text in inputs]
-    _check_takes(function, arguments)
+    function = function_of(where, "tune")
+    arguments = [argument_of(text) for text in inputs]
+    check_takes(function, arguments)
     return lambda: jit(function)(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
 
 
