@@ -57,6 +57,29 @@ def test_a_wrong_rule_is_named(batch: Callable[..., Any], text: str) -> None:
         fb.vmap(lambda t: wrong(t, p=2))(fb.asarray(X, device="numpy"))
 
 
+def test_forward_mode_uses_the_rule_of_an_operation_or_its_gradient_rule() -> None:
+    def tangent(tangents: tuple[Any, ...], x: fb.Tensor, *, p: int) -> Any:
+        return tangents[0] * float(p) * x ** float(p - 1) * 10.0  # another one than the gradient rule's
+
+    x = fb.asarray(X, device="numpy")
+    for jvp, factor in ((None, 1.0), (tangent, 10.0)):
+        cube = fb.op(
+            "forward_power",
+            infer=lambda x, p: x,
+            reference=lambda x, *, p: x**p,
+            vjp=lambda g, x, p: g * float(p) * x ** float(p - 1),
+            samples=[((X[0],), {"p": 3})],
+            jvp=jvp,
+            replace=True,
+        )
+        assert fb.jvp(lambda t, cube=cube: cube(t, p=3), (x,), (x,))[1].tolist() == (factor * 3 * X**3).tolist()
+    still = fb.op("still", infer=lambda x: x, reference=lambda x: x * 0, samples=[(X[0],)], jvp=lambda tangents, x: None)
+    assert fb.jvp(still, (x,), (x,))[1].tolist() == (X * 0).tolist()
+    wrong = fb.op("wrong_tangent", infer=lambda x: x, reference=lambda x: x, samples=[(X[0],)], jvp=lambda t, x: 1 / 0)
+    with pytest.raises(fb.GradientError, match="of wrong_tangent returns the tangents"):
+        fb.jvp(wrong, (x,), (x,))
+
+
 def test_a_rule_is_a_function() -> None:
     with pytest.raises(fb.OperandError, match="batch of no_rule must be a function\nReceived: 5"):
         power("no_rule", 5)  # type: ignore[arg-type]

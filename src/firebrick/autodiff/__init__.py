@@ -5,10 +5,12 @@ from firebrick.autodiff.anomaly import detect_anomaly
 from firebrick.autodiff.backward import attach, backward, register_hook, require_grad
 from firebrick.autodiff.checkpoint import checkpoint, checkpointing
 from firebrick.autodiff.distributed import distributed_params, is_distributed, reducing, set_distributed_params
+from firebrick.autodiff.forward import jvp, linearize
 from firebrick.autodiff.gradcheck import gradcheck
 from firebrick.autodiff.gradients import Gradients
+from firebrick.autodiff.jacobians import hessian, jacobian
 from firebrick.autodiff.tape import grad_enabled, no_grad
-from firebrick.autodiff.transforms import grad, jvp, value_and_grad, vjp
+from firebrick.autodiff.transforms import grad, value_and_grad, vjp
 from firebrick.autodiff.vmap import vmap
 
 __all__ = [
@@ -22,8 +24,11 @@ __all__ = [
     "grad",
     "grad_enabled",
     "gradcheck",
+    "hessian",
     "is_distributed",
+    "jacobian",
     "jvp",
+    "linearize",
     "no_grad",
     "reducing",
     "register_hook",

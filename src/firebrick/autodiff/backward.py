@@ -12,11 +12,11 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, strategy
 from firebrick.autodiff.rules import cotangents_of, repeated
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
-from firebrick.core.batched import tracked_beneath
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import tracked_beneath
 from firebrick.core.operands import check_operand, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add

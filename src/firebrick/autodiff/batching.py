@@ -1,8 +1,8 @@
 """Operations on tensors of one example of ``fb.vmap``: they run for all examples, by the ``batch`` rules of the op table.
 
-``execute`` is called by ``bind`` in place of an engine. It finds the innermost level among the operands, takes the tensors of
-all examples out of them, runs the rule, and puts its results back. The rule's ops go through ``bind`` again, where they meet
-the next level, the tape of what is outside, a trace or an engine.
+``execute`` is called by ``bind`` in place of an engine. It takes the tensors of all examples out of the operands, runs the
+rule, and puts its results back. The rule's ops go through ``bind`` again, where they meet the next level, the tape of what is
+outside, a trace or an engine.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.core.aval import Aval
-from firebrick.core.batched import Batched, Level, batched, box, level_of
+from firebrick.core.batched import Batched, batched, box, values_of_all
 from firebrick.core.bind import bind
 from firebrick.core.config import config
 from firebrick.core.constants import constant
 from firebrick.core.errors import FallbackWarning, OperandError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import Kind, Level
 from firebrick.core.lines import warn
 from firebrick.core.op import Batching, Op
 from firebrick.core.tensor import Tensor
@@ -26,16 +27,10 @@ from firebrick.ops.movement import broadcast_to, concat, reshape, split
 _announced: set[str] = set()
 
 
-def execute(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> tuple[Tensor, ...] | None:
-    """The results of an operation for one example; None if no operand belongs to a level that runs here."""
-    trace = hooks.trace()
-    level: Level | None = None
-    for t in inputs:
-        data = t.storage.data
-        if type(data) is Batched and data.level.trace is trace and (level is None or data.level.depth > level.depth):
-            level = data.level
-    if level is None:
-        return None
+def execute(
+    level: Level, op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]
+) -> tuple[Tensor, ...]:
+    """The results of an operation for one example."""
     values, mapped = zip(*(taken(t, level) for t in inputs), strict=True)
     if any(v.node is not None for v in values):
         level.tracked = True
@@ -78,16 +73,16 @@ def with_examples(level: Level, t: Tensor) -> Tensor:
 
 def of_all_examples(flag: Tensor) -> Tensor:
     """Whether a bool holds for all examples of the levels that run here."""
-    while (level := level_of(flag)) is not None and level.trace is hooks.trace():
-        value, mapped = taken(flag, level)
-        flag = bind(OPS["all"], (value,), {"axes": (0,), "keepdims": False}) if mapped else value
+    data = flag.storage.data
+    while type(data) is Batched and data.level.trace is hooks.trace():
+        flag = bind(OPS["all"], (data.value,), {"axes": (0,), "keepdims": False}) if data.mapped else data.value
+        data = flag.storage.data
     return flag
 
 
 def any_example(flag: Tensor) -> bool:
     """Whether a bool holds for one example at least, of all levels."""
-    while (level := level_of(flag)) is not None:
-        flag = taken(flag, level)[0]
+    flag = values_of_all(flag)
     return bool(bind(OPS["any"], (flag,), {"axes": tuple(range(flag.ndim)), "keepdims": False}))
 
 
@@ -145,4 +140,4 @@ def _joined(column: tuple[Tensor, ...]) -> Tensor:
     return joined
 
 
-hooks.batch = execute
+EXAMPLES = Kind(execute, box)

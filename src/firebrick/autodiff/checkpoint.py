@@ -20,12 +20,13 @@ from firebrick.autodiff.tape import Node, grad_mode, new_id, own_handle, region
 from firebrick.core import trees
 from firebrick.core.autocast import autocast, autocast_dtype
 from firebrick.core.aval import Aval
-from firebrick.core.batched import Batched, enter, innermost, leave
+from firebrick.core.batched import Batched
 from firebrick.core.device import Device
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled, undone
+from firebrick.core.levels import enter, innermost, leave
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 

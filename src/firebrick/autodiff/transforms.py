@@ -1,4 +1,4 @@
-"""Gradients of functions: ``value_and_grad``, ``grad``, ``vjp``, ``jvp``. They nest to any order.
+"""Gradients of functions: ``value_and_grad``, ``grad``, ``vjp``. They nest to any order.
 
 The first argument is what is differentiated: a tensor, a tree of tensors, or a module (or a tree with modules), whose
 trainable parameters are tracked while the function runs. Gradients of tensors come back in the same structure, those of
@@ -18,14 +18,13 @@ from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
-from firebrick.core.batched import boxed
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.journal import all_or_none
+from firebrick.core.levels import boxed
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
-from firebrick.ops.casts import conjugate, real
 
 if TYPE_CHECKING:
     from firebrick.autodiff.function_types import Differentiated
@@ -43,7 +42,7 @@ def _is_module(v: Any) -> bool:
     return hasattr(v, "trainable_parameters")
 
 
-def _check_floating(name: str, t: Any) -> None:
+def check_floating(name: str, t: Any) -> None:
     if not isinstance(t, Tensor):
         raise OperandError(
             "the first argument holds what is differentiated: tensors or modules",
@@ -75,7 +74,7 @@ def is_argument(t: Tensor) -> bool:
     return t.node is not None and t.node.id in _owned.get()
 
 
-class _Leaves:
+class Leaves:
     """The tracked leaves of one call, from ``track`` to ``restore``."""
 
     def __init__(self, argument: Any) -> None:
@@ -111,7 +110,7 @@ class _Leaves:
                     p.node, p.slot = node, 0
                 self.tracked.append(v)
             else:
-                _check_floating(f"argument leaf {i}", v)
+                check_floating(f"argument leaf {i}", v)
                 t = boxed(own_handle(v))
                 self.nodes.append(track(t))
                 self.tracked.append(t)
@@ -201,17 +200,17 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
 
 
 def _value_and_grad_of(where: str, fn: Callable[..., Any], has_aux: bool) -> Callable[..., tuple[Any, Any]]:
-    _check_function(where, fn)
+    check_function(where, fn)
 
     @wraps(fn)
     def wrapped(argument: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        leaves = _Leaves(argument)
+        leaves = Leaves(argument)
         return all_or_none(partial(_value_and_grad, leaves, fn, args, kwargs, has_aux), leaves.restore)
 
     return wrapped
 
 
-def _check_function(where: str, fn: Any) -> None:
+def check_function(where: str, fn: Any) -> None:
     if not callable(fn):
         raise OperandError(
             f"{where} takes a function and returns one that computes gradients",
@@ -231,7 +230,7 @@ def _scalar_remedy(loss: Any) -> str:
 
 
 def _value_and_grad(
-    leaves: _Leaves, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
+    leaves: Leaves, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
 ) -> tuple[Any, Any]:  # fmt: skip
     leaves.track()
     result = leaves.run(fn, args, kwargs)
@@ -323,15 +322,15 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
     return _pulled(fn, _primals("vjp", primals))
 
 
-def _primals(name: str, primals: tuple[Any, ...]) -> _Leaves:
-    leaves = _Leaves(list(primals))
+def _primals(name: str, primals: tuple[Any, ...]) -> Leaves:
+    leaves = Leaves(list(primals))
     if leaves.modular:
         raise OperandError(f"{name} takes tensors and trees of tensors", "a module", "use fb.value_and_grad for modules")
     leaves.track()
     return leaves
 
 
-def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
+def _pulled(fn: Callable[..., Tensor], leaves: Leaves) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
     with grad_mode(True), wanted_at_once(), reducing(None):
         out = fn(*leaves.argument)
     if not isinstance(out, Tensor):
@@ -348,45 +347,3 @@ def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callabl
         return tuple(leaves.collect(found))
 
     return (out if outer else out._another()), pullback
-
-
-def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """``fn(*primals)`` and its derivative in the direction ``tangents``: the double vjp.
-
-    Args:
-        fn: Function of tensors that returns a tensor.
-        primals: Where to take the derivative.
-        tangents: Its direction: tensors of the shapes and dtypes of ``primals``.
-
-    Example:
-        >>> import firebrick as fb
-        >>> y, dy = fb.jvp(lambda x: x * x, (fb.asarray(3.0),), (fb.asarray(1.0),))
-        >>> y.item(), dy.item()
-        (9.0, 6.0)
-    """
-    if len(primals) != len(tangents):
-        raise GradientError("jvp needs one tangent for each primal", f"{len(primals)} and {len(tangents)}", "add one")
-    for i, (p, t) in enumerate(zip(primals, tangents, strict=True)):
-        _check_floating(f"primals[{i}]", p)
-        check_cotangent(p, t, (f"primals[{i}]", f"tangents[{i}]"))
-    leaves = _Leaves(list(primals))
-    leaves.track()
-    out, pull = _pulled(fn, leaves)
-    leaves.restore()
-
-    def paired(u: Tensor) -> Tensor:
-        total: Tensor | None = None
-        for g, t in zip(pull(u), tangents, strict=True):
-            product = conjugate(g) * t
-            part: Tensor = (real(product) if product.dtype.kind == "complex" else product).sum()
-            total = part if total is None else total + part
-        assert total is not None
-        return total
-
-    zero = filled(0.0, out.detach())
-    try:
-        return out, grad(paired)(zero)
-    except GradientError as e:
-        if "depend" in str(e):  # the pullback is zero everywhere
-            return out, zero
-        raise

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from firebrick.autodiff.batching import with_examples
+from firebrick.autodiff.batching import EXAMPLES, with_examples
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import own_handle
 from firebrick.core import trees
-from firebrick.core.batched import Batched, Level, batched, enter, leave
+from firebrick.core.batched import Batched, batched
 from firebrick.core.errors import OperandError, OutOfRangeError, ShapeError, StateChangedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled
+from firebrick.core.levels import Level, enter, leave
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
@@ -105,7 +106,7 @@ class _Call:
         for path, leaf, axis in zip(paths, leaves, axes, strict=True):
             if axis is not None:
                 self._count(path, leaf, axis)
-        level = Level(self.name, self._size())
+        level = Level(self.name, EXAMPLES, self._size())
         token = enter(level)
         try:
             given = [

@@ -23,6 +23,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import readable
 from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
@@ -144,6 +145,8 @@ def from_host(array: np.ndarray[Any, Any], device: Device) -> Tensor:
 
 def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a read-only NumPy array; waits for the work that makes them."""
+    if hooks.levels:
+        x = readable(x)
     data = x.storage.data
     while isinstance(data, Absent):
         check_present((x,))
@@ -176,6 +179,8 @@ def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
     groups: dict[Device, list[int]] = {}
     for i, t in enumerate(tensors):
         groups.setdefault(t.device, []).append(i)
+    if hooks.levels:
+        tensors = [readable(t) for t in tensors]
     check_present(tensors)
     for device, indices in groups.items():
         if timeline.active:

@@ -80,7 +80,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         if t.node is not None:
             tracked = hooks.grad_enabled()
             break
-    outputs = hooks.batch(op, inputs, params, avals) if hooks.levels else None  # ``execute``, without a call
+    outputs = hooks.in_level(op, inputs, params, avals) if hooks.levels else None  # ``execute``, without a call
     if outputs is None:
         outputs = hooks.execute(op, inputs, params, avals, out)
         if key is not None and given is inputs:
@@ -94,8 +94,8 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
 
 
 def execute(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> tuple[Tensor, ...]:
-    """Run ``op`` on checked operands, unrecorded: for all examples at once where an operand belongs to ``fb.vmap``."""
-    made: tuple[Tensor, ...] | None = hooks.batch(op, inputs, params, avals) if hooks.levels else None
+    """Run ``op`` on checked operands, unrecorded: by the rules of the level that an operand belongs to, if there is one."""
+    made: tuple[Tensor, ...] | None = hooks.in_level(op, inputs, params, avals) if hooks.levels else None
     if made is None:
         made = hooks.execute(op, inputs, params, avals, None)
     assert made is not None

@@ -111,10 +111,10 @@ class Hooks:
         from_host: ``(ndarray, device) -> Tensor`` copies, installed by ``backends.dispatch``.
         to_host: ``(tensor) -> ndarray`` waits and reads, installed by ``backends.dispatch``.
         methods: What operators and methods of ``Tensor`` call, by name (``Methods``), installed by ``functions``.
-        levels: The levels of ``fb.vmap`` (``core.batched``) that a tensor of this process may belong to, by identity. While
-            there is one, every operation takes the general path.
-        batch: ``(op, inputs, params, avals) -> tuple of Tensor or None`` runs an operation of which an operand has a value for
-            each example of ``fb.vmap``; None if none has. Installed by ``autodiff.batching``.
+        levels: The levels of ``fb.vmap`` and ``fb.jvp`` (``core.levels``) that a tensor of this process may belong to, by
+            identity. While there is one, every operation takes the general path.
+        in_level: ``(op, inputs, params, avals) -> tuple of Tensor or None`` runs an operation of which an operand belongs to
+            a level; None if none does. Installed by ``core.levels``.
         tracing: How many traces run in this process. While one does, ``graph.trace`` replaces ``execute``,
             ``from_host`` and ``to_host``, and every operation takes the general path.
         traces: How many traces have begun in this process.
@@ -133,8 +133,8 @@ class Hooks:
     """
 
     __slots__ = (
-        "batch", "capture", "elsewhere", "execute", "find_device", "from_host", "grad_enabled", "journals", "levels", "methods",
-        "note", "note_dict", "note_draw", "rebinding", "record", "to_host", "trace", "traces", "tracing", "version",
+        "capture", "elsewhere", "execute", "find_device", "from_host", "grad_enabled", "in_level", "journals", "levels",
+        "methods", "note", "note_dict", "note_draw", "rebinding", "record", "to_host", "trace", "traces", "tracing", "version",
     )  # fmt: skip
 
     unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
@@ -147,7 +147,7 @@ class Hooks:
         self.from_host: Callable[[Array, Device], Tensor] = _absent("from_host")
         self.to_host: Callable[[Tensor], Array] = _absent("to_host")
         self.methods = cast("Methods", _Methods())
-        self.batch: Callable[..., Any] = _absent("batch")
+        self.in_level: Callable[..., Any] = _absent("in_level")
         self.levels: dict[int, None] = {}
         self.tracing = 0
         self.traces = 0

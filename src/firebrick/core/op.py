@@ -118,6 +118,29 @@ class Batching:
 
 
 @dataclass(frozen=True)
+class Forward:
+    """The values that a ``jvp`` rule may read: an op with a derivative in a direction.
+
+    Attributes:
+        op: The op.
+        operands: The operands.
+        tangents: Their tangents; None for zero.
+        results: The results.
+        params: The op's parameters.
+        rounded: Whether these are float32 here, and were rounded to half precision before.
+        each: ``(fn) -> tangents``: those of ``fn`` of the operands and parameters.
+    """
+
+    op: Op
+    operands: tuple[Any, ...]
+    tangents: tuple[Any, ...]
+    results: tuple[Any, ...]
+    params: dict[str, Any]
+    rounded: bool
+    each: Callable[[Callable[..., Any]], Any]
+
+
+@dataclass(frozen=True)
 class Cost:
     """Work of one call: floating-point operations, and bytes read and written at least."""
 
@@ -239,6 +262,9 @@ class Op:
         batch: ``(Batching) -> result or tuple of results`` computes the op for all examples of ``fb.vmap`` with other ops; its
             results have the examples as first axis. None, or a rule that returns None: it runs in a loop over the examples.
             ``register`` derives it for elementwise ops, and for those of one operand whose parameters of axes are known.
+        jvp: ``(Forward) -> tangent or tuple of tangents`` of the results, written with ops; None for a tangent of zero. None,
+            or a rule that returns None: the gradient rule is differentiated once more. ``register`` derives it for elementwise
+            ops, and for those that are linear, whose gradient rules read no values.
         program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
         differentiable: Whether there is a gradient rule.
@@ -279,6 +305,7 @@ class Op:
     reshapes: bool = False
     transfers: bool = False
     batch: Callable[[Batching], Any] | None = None
+    jvp: Callable[[Forward], Any] | None = None
     program: Any = None
     differentiable: bool = field(init=False)
     repeats: bool = field(init=False)

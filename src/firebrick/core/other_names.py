@@ -132,10 +132,8 @@ FUNCTIONS: Names = {
     "stop_gradient": "x.detach()",
     "pmap": "fb.train.DataParallel(devices)",
     "remat": "fb.checkpoint(function)",
-    "jacobian": "fb.vjp(function, x)[1] of a row at a time, or fb.vmap of it for all rows",
-    "jacrev": "fb.vjp(function, x)[1], and fb.vmap of it for all rows",
-    "jacfwd": "fb.jvp(function, (x,), (v,)), and fb.vmap of it for all columns",
-    "hessian": "fb.vmap(lambda v: fb.jvp(fb.grad(function), (x,), (v,))[1])(fb.eye(n))",
+    "jacrev": "fb.jacobian(function)",
+    "jacfwd": "fb.jacobian(function, mode='forward')",
     # Keras
     "Sequential": "fb.nn.Sequential(…)",
     "Model": "fb.nn.Module",

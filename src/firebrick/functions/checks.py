@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.core.batched import level_of, running, values_of_all
+from firebrick.core.batched import Batched, values_of_all
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import iinfo
 from firebrick.core.errors import DataDependentError, OutOfRangeError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import here, readable
 from firebrick.core.lines import user_line
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
@@ -19,7 +20,7 @@ from firebrick.ops import OPS
 
 def deferred(x: Any) -> bool:
     """Whether the values of a tensor cannot be read here: inside a trace, and of one example of ``fb.vmap``."""
-    return isinstance(x, Tensor) and (hooks.trace() is not None or level_of(x) is not None)
+    return isinstance(x, Tensor) and (hooks.trace() is not None or type(readable(x).storage.data) is Batched)
 
 
 def staged(ok: Callable[[], Tensor], error: Callable[[], Exception]) -> bool:
@@ -30,7 +31,7 @@ def staged(ok: Callable[[], Tensor], error: Callable[[], Exception]) -> bool:
         Whether there is a trace or a ``vmap``; if not, nothing was done and the caller looks at the values on the host.
     """
     trace = hooks.trace()
-    if trace is None and running() is None:
+    if trace is None and not any(level.maps for level in here()):
         return False
     with no_grad():
         condition = ok()

@@ -25,6 +25,7 @@ from firebrick.functions.user_functions import (
     declared_operands,
     inferred,
     plain_case,
+    tangents,
 )
 from firebrick.ir.graph import INTERNAL
 from firebrick.ops.table import OPS, register
@@ -84,6 +85,7 @@ def op(
     dtypes: Sequence[str] | None = None,
     tolerance: float | None = None,
     batch: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
     replace: bool = False,
 ) -> CustomOperation:
     """Declare a custom operation: an entry of the op table, with its checks, gradient and conformance cases.
@@ -111,6 +113,9 @@ def op(
         batch: ``(mapped, *operands, **params)`` gives the results for all examples of ``fb.vmap``, written with Firebrick's
             functions: ``mapped`` says of each operand whether it has the examples as first axis, as each result must have
             them. None, or a rule that returns None, runs the operation in a loop over the examples.
+        jvp: ``(tangents, *operands, **params)`` gives the tangents of the results in forward mode, written with Firebrick's
+            functions: ``tangents`` are those of the operands, None where zero, and so are results that do not change. Without
+            it, the gradient rule is differentiated once more.
         replace: Whether an operation that was declared before under this name is replaced.
 
     Returns:
@@ -153,7 +158,9 @@ def op(
     if kernel is not None and (operands is not None or dtypes is not None):
         given = "operands" if operands is not None else "dtypes"
         raise OperandError("fb.op: a kernel's annotations have the names and dtypes of its operands", given, "leave it out")
-    check_fields(name, {"infer": infer, "reference": reference, "vjp": vjp, "batch": batch}, samples, dtypes, tolerance)
+    check_fields(
+        name, {"infer": infer, "reference": reference, "vjp": vjp, "batch": batch, "jvp": jvp}, samples, dtypes, tolerance
+    )
     before = OPS.pop(name, None)
     try:
         if kernel is not None:
@@ -167,6 +174,8 @@ def op(
             made = _of_reference(name, infer, reference, vjp, samples, operands, of, units)
         if batch is not None:
             OPS[name] = made = dataclasses.replace(made, fast={}, batch=partial(batched, name, batch))
+        if jvp is not None:
+            OPS[name] = made = dataclasses.replace(made, fast={}, jvp=partial(tangents, name, jvp))
         for of_dtype in made.dtypes:
             if not made.samples(np.random.default_rng(0), of_dtype):
                 raise OperandError(f"fb.op: {name} has samples, by which it is tested", "none", "pass at least one")
@@ -175,7 +184,7 @@ def op(
         if before is not None:
             OPS[name] = before
         raise
-    return CustomOperation(made, kernel, (reference, infer, vjp, batch))
+    return CustomOperation(made, kernel, (reference, infer, vjp, batch, jvp))
 
 
 def _no_rule(name: str, cotangents: Any, r: Vjp) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, dtype
 from firebrick.core.errors import ExecutionError, FirebrickError, GradientError, OperandError
-from firebrick.core.op import Batching, Operand, Sample, Vjp
+from firebrick.core.op import Batching, Forward, Operand, Sample, Vjp
 from firebrick.core.op import operands as parsed
 from firebrick.core.tensor import Tensor
 
@@ -24,6 +24,7 @@ _CALLS: dict[str, tuple[str, type[FirebrickError]]] = {
     "infer": ("infer(*operands, **params) of {} returns the result's shape and dtype", ExecutionError),
     "reference": ("reference(*arrays, **params) of {} returns its result", ExecutionError),
     "batch": ("batch(mapped, *operands, **params) of {} returns the results of all examples", ExecutionError),
+    "jvp": ("jvp(tangents, *operands, **params) of {} returns the tangents of its results", GradientError),
     "vjp": ("vjp(cotangent, *operands, **params) of {} returns the cotangents of its operands", GradientError),
 }
 """Field of ``fb.op`` → what its function does, and the error where it does not."""
@@ -210,7 +211,7 @@ def _unlike(name: str, avals: tuple[Aval, ...], received: str) -> ExecutionError
     )  # fmt: skip
 
 
-# gradient and batch rules
+# gradient, tangent and batch rules
 
 
 def _named(params: dict[str, Any]) -> dict[str, Any]:
@@ -229,6 +230,19 @@ def batched(name: str, batch: Callable[..., Any], b: Batching) -> Any:
     """
     found = called(name, "batch", batch, b.mapped, *b.operands, **_named(b.params))
     return tuple(found) if isinstance(found, list) else found
+
+
+def tangents(name: str, jvp: Callable[..., Any], r: Forward) -> Any:
+    """The tangents of the results that a rule of forward mode returns.
+
+    Args:
+        name: Of the operation.
+        jvp: The rule.
+        r: The operation.
+    """
+    found = called(name, "jvp", jvp, r.tangents, *r.operands, **_named(r.params))
+    several = tuple(found) if isinstance(found, tuple | list) else (found,)
+    return several  # None is a tangent of zero, not a rule that is missing
 
 
 def cotangents(name: str, vjp: Callable[..., Any], given: Any, r: Vjp, broadcasts: bool) -> tuple[Any, ...]:

@@ -18,11 +18,11 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from firebrick.backends.handles import check_present
-from firebrick.core.batched import running
 from firebrick.core.collector import fewer_collections
 from firebrick.core.config import config
 from firebrick.core.errors import OperandError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import running
 from firebrick.core.lines import user_line, warn
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.storage import Storage

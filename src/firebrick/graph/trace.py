@@ -29,18 +29,19 @@ from firebrick.backends.dispatch import execute as run_now
 from firebrick.backends.dispatch import from_host as sent_now
 from firebrick.backends.handles import check_present
 from firebrick.core.aval import Aval
-from firebrick.core.batched import Batched
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import (
     DeviceMismatchError,
+    LeakedTracerError,
     StateChangedError,
     TraceError,
 )
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import unnoted
+from firebrick.core.levels import Inner
 from firebrick.core.lines import user_line
 from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
@@ -165,8 +166,8 @@ class Trace:
     def number(self, t: Tensor) -> int:
         """The value that a handle shows."""
         data = t.storage.data
-        if type(data) is Batched:
-            return self.lift_batched(t, data)
+        if isinstance(data, Inner):
+            return self.lift_inner(t, data)
         if type(data) is not Traced:
             self.capture(t)
             data = t.storage.data
@@ -181,11 +182,13 @@ class Trace:
         assert error is not None
         raise error
 
-    def lift_batched(self, t: Tensor, data: Batched) -> int:
-        """The number here of a tensor that has a value for each example of ``fb.vmap``."""
+    def lift_inner(self, t: Tensor, data: Inner) -> int:
+        """The number here of a tensor that belongs to a level of ``fb.vmap`` or ``fb.jvp``."""
         error = data.why(t)
-        assert error is not None
-        raise error
+        raise error if error is not None else LeakedTracerError(
+            f"a tensor of {data.level.name}, inside fb.jvp, is used in a trace outside of it", f"used at {user_line()}",
+            "return it from the function",
+        )  # fmt: skip
 
     def alike(self, a: Traced, b: Traced) -> bool:
         """Whether two values are computed in the same way from the same inputs."""
@@ -213,7 +216,7 @@ class Trace:
     def capture(self, t: Tensor) -> None:
         """Make a handle show a value of this trace (or of one around it)."""
         data = t.storage.data
-        if type(data) is Batched:
+        if isinstance(data, Inner):
             return
         if type(data) is Traced:
             if data.trace is self:
@@ -543,7 +546,7 @@ def _capture(t: Tensor) -> None:
     trace = current.get()
     if trace is not None:
         trace.capture(t)
-    elif type(t.storage.data) is not Batched:
+    elif not isinstance(t.storage.data, Inner):
         check_present((t,))
 
 

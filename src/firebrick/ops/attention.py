@@ -14,7 +14,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Sample
-from firebrick.ops import batch_rules
+from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.declare import Array, size_of, values
 from firebrick.ops.elementwise import equal, exp, logical_and, where
 from firebrick.ops.matmul import matmul, swap
@@ -221,6 +221,7 @@ def _attention_scale(query: Array, key: Array, value: Array, mask: Array, *, sca
     kind="attention", facts=lambda operands, results, **_: {"gradient": False}, scale=_attention_scale, dtypes=_DTYPES,
     decompose=_simple,
     batch=batch_rules.attended(0),
+    jvp=forward_rules.decomposed,
 )  # fmt: skip
 def attention(query: Array, key: Array, value: Array, mask: Array, *, scale: float, causal: bool) -> Array:
     """softmax(scale · query keyᵀ) value over the keys that the mask (and with ``causal`` the order) lets a query see; 0 if it
@@ -268,6 +269,7 @@ def _gradient_scale(
     kind="attention", facts=lambda operands, results, **_: {"gradient": True}, tolerance=16, scale=_gradient_scale,
     dtypes=_DTYPES, decompose=_gradient_simple,
     batch=batch_rules.attended(1),
+    jvp=forward_rules.decomposed,
 )  # fmt: skip
 def attention_gradient(
     g: Array, query: Array, key: Array, value: Array, mask: Array, *, scale: float, causal: bool

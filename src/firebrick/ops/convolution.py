@@ -16,7 +16,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
-from firebrick.ops import batch_rules
+from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.declare import FLOATS, Array, Declare, size_of, values
 from firebrick.ops.table import register
 
@@ -136,7 +136,7 @@ def _declare(vjp: Any, infer: Any, samples: Any, side: int, operand_names: str, 
     return register(
         operands=operand_names, infer=infer, vjp=vjp, residuals=("inputs",), samples=samples, cost=_cost(side),
         bound="compute", fusion="contract", tolerance=16, scale="operands", dtypes=FLOATS,
-        facts=_geometry(side), batch=batch,
+        facts=_geometry(side), batch=batch, jvp=forward_rules.multilinear,
     )  # fmt: skip
 
 

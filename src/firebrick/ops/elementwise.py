@@ -14,6 +14,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import real_of
 from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.ops import forward_rules
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import (
     ALL,
@@ -77,13 +78,15 @@ def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dty
 # arithmetic
 
 
-@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add, complex_scalar=complex_numbers.add)
+@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add, complex_scalar=complex_numbers.add,
+        jvp=forward_rules.summed(1, 1))  # fmt: skip
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract, complex_scalar=complex_numbers.subtract)
+@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract,
+        complex_scalar=complex_numbers.subtract, jvp=forward_rules.summed(1, -1))  # fmt: skip
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)

@@ -17,7 +17,7 @@ from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Nondifferentiable, Sample
 from firebrick.core.shapes import broadcast_shapes, slice_length
 from firebrick.core.views import row_major
-from firebrick.ops import access, batch_rules, index_maps
+from firebrick.ops import access, batch_rules, forward_rules, index_maps
 from firebrick.ops.declare import ALL, INTS, NUMERIC, REAL, Array, per_operand, per_result, size_of, specials, values
 from firebrick.ops.movement import _SLICES, key_of, slice_
 from firebrick.ops.reduction import zeros_like
@@ -75,6 +75,7 @@ def _take_vjp(g: Any, r: Any) -> Any:
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.take, access=access.TAKE,
     batch=batch_rules.taken,
+    jvp=forward_rules.linear(0),
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of x along an axis, in the order of indices."""
@@ -120,6 +121,7 @@ def _index_add_vjp(g: Any, r: Any) -> Any:
     dtypes=NUMERIC,
     facts=lambda operands, results, **_: {"fold": "add", "slices": True},
     batch=batch_rules.added,
+    jvp=forward_rules.linear(0, 2),
 )  # fmt: skip
 def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with updates added to the slices along an axis that indices name; repeats accumulate."""
@@ -178,6 +180,7 @@ def _gather_vjp(g: Any, r: Any) -> Any:
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.gather, access=access.GATHER, known_as="take_along_axis",
     batch=batch_rules.leading("axis"),
+    jvp=forward_rules.linear(0),
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """Elements of x along an axis, one for each index."""
@@ -225,6 +228,7 @@ def _scatter_add_vjp(g: Any, r: Any) -> Any:
     dtypes=NUMERIC, access=access.one_update(lambda x, update: x + update),
     facts=lambda operands, results, **_: {"fold": "add", "slices": False},
     batch=batch_rules.leading("axis"),
+    jvp=forward_rules.linear(0, 2),
 )  # fmt: skip
 def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with each update added to the element along an axis that its index names; repeats accumulate."""
@@ -275,6 +279,7 @@ def zeros_like_aval(aval: Any, like: Any) -> Any:
     dtypes=ALL, access=access.one_update(lambda x, update: update),
     facts=lambda operands, results, **_: {"fold": "set", "slices": False},
     batch=batch_rules.leading("axis"),
+    jvp=forward_rules.linear(0, 2),
 )  # fmt: skip
 def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with the element along an axis that each index names set to its update; the last of several stays."""

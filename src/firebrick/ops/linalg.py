@@ -19,7 +19,7 @@ from firebrick.core.errors import DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Sample
 from firebrick.core.shapes import broadcast_shapes
-from firebrick.ops import batch_rules
+from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import Array, Declare, values
 from firebrick.ops.elementwise import where
@@ -313,6 +313,7 @@ def _solve_cost(flops: float) -> Any:
     samples=_solve_samples(False), cost=_solve_cost(2 / 3), bound="compute", fusion="opaque", tolerance=6, complex_tolerance=6,
     scale=_solve_scale, dtypes=DTYPES,
     batch=batch_rules.broadcasting,
+    jvp=forward_rules.solved,
 )  # fmt: skip
 def solve(x1: Array, x2: Array) -> Array:
     """The X with x1 X = x2, for invertible x1; stacks broadcast."""

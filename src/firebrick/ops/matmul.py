@@ -10,7 +10,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
 from firebrick.core.shapes import broadcast_shapes
-from firebrick.ops import batch_rules, index_maps
+from firebrick.ops import batch_rules, forward_rules, index_maps
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import NUMERIC, Array, size_of, values
 from firebrick.ops.movement import permute, reshape
@@ -86,7 +86,7 @@ def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
     operands="x1:numeric=T x2:numeric=T", infer=_infer, vjp=_vjp, residuals=("inputs",), samples=_samples,
     cost=lambda ins, outs, p: Cost(2.0 * outs[0].size * ins[0].shape[-1], sum(a.nbytes for a in (*ins, *outs))),
     bound="compute", fusion="contract", tolerance=8, scale="operands", dtypes=NUMERIC,
-    index_map=index_maps.matmul, batch=batch_rules.multiplied,
+    index_map=index_maps.matmul, batch=batch_rules.multiplied, jvp=forward_rules.multilinear,
 )  # fmt: skip
 def matmul(x1: Array, x2: Array) -> Array:
     """Matrix product over the last two axes; leading axes broadcast."""

@@ -15,7 +15,7 @@ from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
 from firebrick.core.views import View, row_major
-from firebrick.ops import batch_rules, index_maps
+from firebrick.ops import batch_rules, forward_rules, index_maps
 from firebrick.ops.declare import ALL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
 from firebrick.ops.table import register
@@ -197,7 +197,8 @@ def _pad_pieces(operands: Any, results: Any, *, widths: Any, value: Any) -> dict
 @_move(_pad_vjp, _infer_pad,
        [((3, 4), {"widths": ((1, 0), (2, 3)), "value": 1}), ((), {"widths": (), "value": 0}),
         ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0}),
-        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})], facts=_pad_pieces, batch=batch_rules.padded)  # fmt: skip
+        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})], facts=_pad_pieces, batch=batch_rules.padded,
+       jvp=forward_rules.linear(value=0))  # fmt: skip
 def pad(x: Array, *, widths: Any, value: Any) -> Array:
     """x with ``widths`` elements of ``value`` before and after, along every axis."""
     out = np.full([a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)], np.asarray(value).astype(x.dtype))

@@ -11,7 +11,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import broadcast_shapes
-from firebrick.ops import batch_rules, expansions, index_maps
+from firebrick.ops import batch_rules, expansions, forward_rules, index_maps
 from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
 from firebrick.ops.reduction import max_, mean, pairwise_sum, sum_, sum_to
@@ -66,6 +66,7 @@ def _softmax_simple(x: Any, *, axis: int) -> Any:
     bound="memory", fusion="row", tolerance=8, scale=_softmax_scale, dtypes=FLOATS, decompose=_softmax_simple,
     index_map=index_maps.row,
     scalar=lambda x, **_: rows.softmax(x),
+    jvp=forward_rules.symmetric,
 )  # fmt: skip
 def softmax(x: Array, *, axis: int) -> Array:
     """exp(x) / Σ exp(x) along an axis, without overflow."""
@@ -91,6 +92,7 @@ def _log_softmax_simple(x: Any, *, axis: int) -> Any:
     cost=per_result(14), bound="memory", fusion="row", tolerance=16, scale="magnitude", dtypes=FLOATS,
     decompose=_log_softmax_simple, index_map=index_maps.row,
     scalar=lambda x, **_: rows.log_softmax(x),
+    jvp=forward_rules.log_softmax,
 )  # fmt: skip
 def log_softmax(x: Array, *, axis: int) -> Array:
     """x - log Σ exp(x) along an axis, without overflow."""
@@ -164,6 +166,7 @@ def _layer_norm_scale(x: Array, weight: Array, bias: Array, *, eps: float) -> Ar
     scale=_layer_norm_scale, dtypes=FLOATS, decompose=_layer_norm_simple, index_map=index_maps.row,
     scalar=lambda x, weight, bias, *, eps, count: rows.layer_norm(x, weight, bias, count, eps),
     batch=batch_rules.first_only(),
+    jvp=forward_rules.decomposed,
 )  # fmt: skip
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     """(x - mean) / √(variance + eps) · weight + bias over the last axis, with the biased variance."""
@@ -257,6 +260,7 @@ def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int,
     tolerance=32, scale=_standardize_scale, dtypes=FLOATS, decompose=_standardize_simple,
     expand=expansions.standardize,
     batch=batch_rules.first_only("axes"),
+    jvp=forward_rules.decomposed,
 )  # fmt: skip
 def standardize(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """(x - mean) / √(variance + eps) · weight + bias over ``axes``, the mean, and the biased variance."""
@@ -345,6 +349,7 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     scale=_standardize_gradient_scale, dtypes=FLOATS, decompose=_standardize_gradient_simple,
     expand=expansions.standardize_gradient,
     batch=batch_rules.decomposed,
+    jvp=forward_rules.decomposed,
 )  # fmt: skip
 def standardize_gradient(
     g: Array, x: Array, weight: Array, mean: Array, variance: Array, *, axes: tuple[int, ...], eps: float
@@ -399,6 +404,7 @@ def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:
     decompose=_rms_norm_simple, index_map=index_maps.row,
     scalar=lambda x, weight, *, eps, count: rows.rms_norm(x, weight, count, eps),
     batch=batch_rules.first_only(),
+    jvp=forward_rules.decomposed,
 )  # fmt: skip
 def rms_norm(x: Array, weight: Array, *, eps: float) -> Array:
     """x / √(mean(x²) + eps) · weight over the last axis."""

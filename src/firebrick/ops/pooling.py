@@ -16,7 +16,7 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
-from firebrick.ops import batch_rules, expansions
+from firebrick.ops import batch_rules, expansions, forward_rules
 from firebrick.ops.convolution import elements, padded_to, places_of, without
 from firebrick.ops.declare import FLOATS, Array, per_operand, size_of, values
 from firebrick.ops.elementwise import equal, floor_divide, greater_equal, less, logical_and, remainder, where
@@ -124,6 +124,7 @@ def _windows(fold: str, gradient: bool) -> Any:
     bound="memory", fusion="window", tolerance=0, dtypes=FLOATS,
     facts=_windows("max", gradient=False),
     batch=batch_rules.windows,
+    jvp=forward_rules.largest_of_windows,
 )  # fmt: skip
 def max_pool(x: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Array, Array]:
     """The largest value of each window, and its place in the image in row-major order."""
@@ -197,6 +198,7 @@ def _max_gradient_simple(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any
     dtypes=FLOATS, decompose=_max_gradient_simple,
     facts=_windows("max", gradient=True),
     batch=batch_rules.windows,
+    jvp=forward_rules.linear(0),
 )  # fmt: skip
 def max_pool_gradient(g: Array, at: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Array:
     """What max_pool sends a cotangent of its values to: each goes to ``at``, its window's place in images of ``size``.

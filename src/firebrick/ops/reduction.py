@@ -16,7 +16,7 @@ from firebrick.core.dtypes import bool_, dtype, int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Nondifferentiable, Op, Sample
 from firebrick.core.shapes import reduced_shape
-from firebrick.ops import index_maps
+from firebrick.ops import forward_rules, index_maps
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import (
     COMPLEX,
@@ -238,7 +238,7 @@ _factors = leaving(near_one(_samples(0.99, 1.01)), axes=(1,), keepdims=False)
 
 
 @_reduction(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=_factors, tolerance=2, scale=_prod_scale,
-            scalar=lambda x, count, **_: rows.product(x))  # fmt: skip
+            scalar=lambda x, count, **_: rows.product(x), jvp=forward_rules.reduced)  # fmt: skip
 def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Product over axes, in the operand's dtype; 1 for none. Equal factors round alike, and their errors add up: inexact
     dtypes multiply at the reference's precision."""
@@ -271,7 +271,7 @@ def zeros_like(x: Any) -> Any:
 
 @_reduction(_extremum_vjp("argmax"), residuals=("inputs",), kind="real", dtypes=REAL,
             infer=_infer_nonempty("max"), samples=_samples(empty=False, special=True), one_step=True,
-            scalar=lambda x, count, **_: reduce("max", x))  # fmt: skip
+            scalar=lambda x, count, **_: reduce("max", x), jvp=forward_rules.reduced)  # fmt: skip
 def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient."""
     return np.asarray(np.max(x, axis=axes, keepdims=keepdims))
@@ -279,7 +279,7 @@ def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 @_reduction(_extremum_vjp("argmin"), residuals=("inputs",), kind="real", dtypes=REAL,
             infer=_infer_nonempty("min"), samples=_samples(empty=False, special=True), one_step=True,
-            scalar=lambda x, count, **_: reduce("min", x))  # fmt: skip
+            scalar=lambda x, count, **_: reduce("min", x), jvp=forward_rules.reduced)  # fmt: skip
 def min_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient."""
     return np.asarray(np.min(x, axis=axes, keepdims=keepdims))

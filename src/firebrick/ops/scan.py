@@ -16,6 +16,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
+from firebrick.ops import forward_rules
 from firebrick.ops.batch_rules import leading
 from firebrick.ops.declare import COMPLEX, FLOATS, NUMERIC, REAL, Array, Declare, apart, specials, values
 from firebrick.ops.elementwise import equal, exp, where
@@ -301,14 +302,14 @@ def _extreme_vjp(g: Any, r: Any) -> Any:
 
 
 @_scan(_extreme_vjp, fold="max", residuals=("outputs",), kind="real", dtypes=REAL, samples=_extreme_samples,
-       infer=_infer_extreme, tolerance=0)  # fmt: skip
+       infer=_infer_extreme, tolerance=0, jvp=forward_rules.picked)  # fmt: skip
 def cumulative_max(x: Array, *, axis: int, reverse: bool) -> tuple[Array, Array]:
     """The running maximum along an axis, NaN once there was one, and the index that it was met at first."""
     return running_extreme(x, axis, reverse, np.maximum)
 
 
 @_scan(_extreme_vjp, fold="min", residuals=("outputs",), kind="real", dtypes=REAL, samples=_extreme_samples,
-       infer=_infer_extreme, tolerance=0)  # fmt: skip
+       infer=_infer_extreme, tolerance=0, jvp=forward_rules.picked)  # fmt: skip
 def cumulative_min(x: Array, *, axis: int, reverse: bool) -> tuple[Array, Array]:
     """The running minimum along an axis, NaN once there was one, and the index that it was met at first."""
     return running_extreme(x, axis, reverse, np.minimum)

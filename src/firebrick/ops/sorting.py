@@ -15,7 +15,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Cost, Nondifferentiable, Sample
-from firebrick.ops import batch_rules
+from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.declare import REAL, Array, apart, specials, values
 from firebrick.ops.indexing import scatter_add, zeros_like_aval
 from firebrick.ops.table import register
@@ -53,6 +53,7 @@ def _sort_vjp(g: Any, r: Any) -> Any:
     vjp=_sort_vjp,
     samples=_samples, cost=_cost, bound="memory", fusion="sort", tolerance=0, dtypes=REAL,
     facts=lambda operands, results, *, descending, **_: {"descending": descending},
+    jvp=forward_rules.picked,
 )  # fmt: skip
 def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:
     """Sorted values and the indices they came from; equal elements keep their order."""
@@ -124,6 +125,7 @@ def _top_k_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     operands="x:real", infer=_infer_top_k, residuals=("outputs",), vjp=_sort_vjp, samples=_top_k_samples,
     cost=_top_k_cost, bound="memory", fusion="sort", tolerance=0, dtypes=REAL,
     facts=lambda operands, results, *, largest, **_: {"descending": largest},
+    jvp=forward_rules.picked,
 )  # fmt: skip
 def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     """The k largest (or smallest) values along an axis, the most extreme first, and the indices they came from."""

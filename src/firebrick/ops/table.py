@@ -12,7 +12,7 @@ from typing import Any
 
 from firebrick.core.op import Nondifferentiable, Op, Operand, operands
 from firebrick.core.precision import in_float32
-from firebrick.ops.batch_rules import derived
+from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.index_maps import elementwise
 
 OPS: dict[str, Op] = {}
@@ -32,7 +32,7 @@ _REQUIRED = (
 _OPTIONAL = (
     "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
     "access", "known_as", "kind", "facts", "expand", "indexes", "control", "one_step",
-    "reshapes", "transfers", "batch",
+    "reshapes", "transfers", "batch", "jvp",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
@@ -56,7 +56,8 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy reference.
 
     Keyword Args: the fields of ``Op``; ``operands`` as text (see ``core.op.operands``); ``index_map`` is that of elementwise
-    ops by default where ``fusion`` is ``"map"``; ``batch`` is derived where that is possible (``ops.batch_rules``).
+    ops by default where ``fusion`` is ``"map"``; ``batch`` and ``jvp`` are derived where that is possible
+    (``ops.batch_rules``, ``ops.forward_rules``).
 
     Raises:
         IncompleteOpError: A field is missing, unknown or meaningless, or the name is taken.
@@ -92,7 +93,10 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
         if "batch" not in fields:
             own = fields.get("index_map") is elementwise
             parameters = {p.name for p in signature(reference).parameters.values() if p.kind is p.KEYWORD_ONLY}
-            fields["batch"] = derived(fields.get("broadcasts", False), own, len(declared), parameters)
+            fields["batch"] = batch_rules.derived(fields.get("broadcasts", False), own, len(declared), parameters)
+        if "jvp" not in fields and callable(fields["vjp"]):
+            own = fields.get("index_map") is elementwise or fields.get("broadcasts", False)
+            fields["jvp"] = forward_rules.derived(fields["residuals"], own)
         made = {**fields, "operands": declared}
         if fields.get("decompose"):
             made["decompose"] = in_float32(fields["decompose"])

@@ -10,7 +10,8 @@ from contextvars import ContextVar
 from math import prod
 from typing import Any
 
-from firebrick.core.batched import Level, batched, here, running
+from firebrick.core.batched import batched
+from firebrick.core.levels import Level, here, running
 from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
 
@@ -20,7 +21,7 @@ rows: ContextVar[int] = ContextVar("firebrick_row_offset", default=0)
 def levels_here() -> list[Level]:
     """The levels that run here, the outermost first."""
     innermost = running()
-    return [] if innermost is None else [level for level in here() if level.trace is innermost.trace][::-1]
+    return [] if innermost is None else [level for level in here() if level.maps and level.trace is innermost.trace][::-1]
 
 
 def of_levels(levels: list[Level], whole: Tensor) -> Tensor:

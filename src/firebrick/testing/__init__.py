@@ -12,10 +12,11 @@ from firebrick.testing.gradients import check_gradients
 from firebrick.testing.layer import LayerError, LayerReport, check_layer
 from firebrick.testing.layouts import LAYOUTS
 from firebrick.testing.report import Report, Verdict
+from firebrick.testing.tangents import check_tangents
 from firebrick.testing.traces import assert_max_traces
 
 __all__ = [
     "DESTINATIONS", "EXCLUDED", "LAYOUTS", "Case", "Examination", "Finding", "LayerError", "LayerReport", "Report", "Verdict",
-    "assert_max_traces", "cases", "check_batching", "check_gradients", "check_layer", "conformance", "engines", "examine",
-    "faults", "run_case",
+    "assert_max_traces", "cases", "check_batching", "check_gradients", "check_layer", "check_tangents", "conformance",
+    "engines", "examine", "faults", "run_case",
 ]  # fmt: skip

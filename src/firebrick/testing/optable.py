@@ -26,6 +26,9 @@ All primitive operations. Every other function is a composition of these. Each i
 for shapes and dtypes, a gradient rule or the reason for none, test samples, a cost and a tolerance.
 [Accuracy](accuracy.md) has the errors measured.
 
+In the column `forward`: **rule**, forward mode computes the tangent of the result from those of the operands; **gradient
+rule**, it differentiates that rule once more; **zero**, there is no derivative.
+
 In the column `vmap`: **rule**, the op computes all examples at once; **loop**, it runs once for each, with a warning.
 
 In an engine's column: **all**, it has a kernel for every dtype that the op takes and the engine stores; *dtypes*, these it
@@ -61,6 +64,13 @@ def batching(op: Op) -> str:
     return "loop" if op.batch is None else "rule"
 
 
+def forward(op: Op) -> str:
+    """How tangents go through an op."""
+    if not op.differentiable:
+        return "zero"
+    return "gradient rule" if op.jvp is None else "rule"
+
+
 def page() -> str:
     """The page as Markdown."""
     homes = {name: find_device(name) for name in engines().usable}
@@ -72,12 +82,12 @@ def page() -> str:
         family = module.rsplit(".", 1)[-1]
         lines += [f"## {'FFT' if family == 'fft' else family.capitalize()}", ""]
         engine_columns = " | ".join(f"`{n}`" for n in homes)
-        lines.append(f"| op | what it computes | operands | gradient | vmap | bound | {engine_columns} |")
-        lines.append("|---" * (6 + len(homes)) + "|")
+        lines.append(f"| op | what it computes | operands | gradient | forward | vmap | bound | {engine_columns} |")
+        lines.append("|---" * (7 + len(homes)) + "|")
         for op in rows:
             gradient = f"none: {op.vjp.reason}" if isinstance(op.vjp, Nondifferentiable) else "yes"
             what = " ".join(op.doc.split("\n\n")[0].split()).replace("|", "\\|")
-            cells = [f"`{op.name}`", what, _operands(op), gradient, batching(op), op.bound]
+            cells = [f"`{op.name}`", what, _operands(op), gradient, forward(op), batching(op), op.bound]
             cells += [support(op, d) for d in homes.values()]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")

@@ -15,11 +15,11 @@ from typing import Any
 
 from firebrick.autodiff.tape import grad_enabled, make_leaf, new_id, region
 from firebrick.core.aval import Aval
-from firebrick.core.batched import Batched, here
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
 from firebrick.core.errors import StateChangedError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import Inner, here
 from firebrick.core.lines import user_line
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
@@ -79,9 +79,9 @@ class Body(Trace):
             return super().lift(t, data)
         return self._captured(t, id(data.trace), data.number)
 
-    def lift_batched(self, t: Tensor, data: Batched) -> int:
+    def lift_inner(self, t: Tensor, data: Inner) -> int:
         if self.parent is None or not data.level.running:
-            return super().lift_batched(t, data)
+            return super().lift_inner(t, data)
         return self._captured(t, id(data), -1)
 
     def _captured(self, t: Tensor, home: int, number: int) -> int:
@@ -126,7 +126,7 @@ class Body(Trace):
                 f"a draw at {user_line()}, in {self.name}",
                 "draw them before and use the result, or use fb.scan, which runs a known number of steps",
             )
-        if any(level.trace is not self for level in here()):
+        if any(level.maps and level.trace is not self for level in here()):
             raise UnsupportedError(
                 "under jit, random numbers are not drawn inside a fb.scan that is itself inside fb.vmap",
                 f"a draw at {user_line()}, in {self.name}",

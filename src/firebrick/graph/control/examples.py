@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from firebrick.autodiff.batching import taken, with_examples
+from firebrick.autodiff.batching import EXAMPLES, taken, with_examples
 from firebrick.core.aval import Aval
-from firebrick.core.batched import Level, batched, enter, leave
+from firebrick.core.batched import batched
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_
+from firebrick.core.levels import Level, enter, leave
 from firebrick.core.op import Batching
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, replay
@@ -29,7 +30,7 @@ Flags = tuple[bool, ...]
 
 @contextmanager
 def _level(size: int) -> Iterator[Level]:
-    level = Level("a graph", size)
+    level = Level("a graph", EXAMPLES, size)
     token = enter(level)
     try:
         yield level

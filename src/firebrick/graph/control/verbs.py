@@ -18,13 +18,13 @@ from firebrick.autodiff.residuals import save
 from firebrick.autodiff.tape import no_grad, own_handle, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
-from firebrick.core.batched import level_of
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_, python_scalar
 from firebrick.core.errors import DTypeError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import undone
+from firebrick.core.levels import level_of
 from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, body, share
