@@ -76,6 +76,7 @@ def _take_vjp(g: Any, r: Any) -> Any:
     index_map=index_maps.take, access=access.TAKE,
     batch=batch_rules.taken,
     jvp=forward_rules.linear(0),
+    exact="moved",
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of x along an axis, in the order of indices."""
@@ -181,6 +182,7 @@ def _gather_vjp(g: Any, r: Any) -> Any:
     index_map=index_maps.gather, access=access.GATHER, known_as="take_along_axis",
     batch=batch_rules.leading("axis"),
     jvp=forward_rules.linear(0),
+    exact="moved",
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """Elements of x along an axis, one for each index."""
