@@ -50,14 +50,24 @@ def test_the_table_has_the_longest_first_and_what_is_short_in_one_row() -> None:
     ]
 
 
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "processor_time", *arguments]
+    there = os.environ | {"PYTHONPATH": str(SHARED)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=there)
+
+
+def test_a_file_that_pytest_might_take_for_a_place_of_tests_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "--times", "times.jsonl")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "write --times=FILE, in one word" in done.stderr
+
+
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "a worker"])
 def test_the_time_of_fixtures_and_of_children_is_that_of_their_tests(workers: tuple[str, ...], tmp_path: Path) -> None:
     program = tmp_path / "tests" / "cli" / "test_times.py"
     program.parent.mkdir(parents=True)
     program.write_text(PROGRAM, "utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "processor_time", "--times", "times.jsonl", *workers, "tests"]
-    there = os.environ | {"PYTHONPATH": str(SHARED)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=there)
+    done = run(tmp_path, "--times=times.jsonl", *workers, "tests")
     assert done.returncode == 0, done.stdout + done.stderr
     records: list[dict[str, Any]] = [json.loads(line) for line in (tmp_path / "times.jsonl").read_text().splitlines()]
     took = {(r["test"].split("::")[1], r["phase"]): r["seconds"] for r in records}

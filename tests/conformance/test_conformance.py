@@ -9,7 +9,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.op import Nondifferentiable
 from firebrick.ops import OPS
 from firebrick.ops.declare import COMPLEX, FLOATS
-from firebrick.testing import DESTINATIONS, EXCLUDED, LAYOUTS, cases, check_gradients, conformance
+from firebrick.testing import DESTINATIONS, EXCLUDED, LAYOUTS, assert_max_traces, cases, check_gradients, conformance, run_case
 from firebrick.testing.cases import samples_of
 from firebrick.testing.gradients import has_gradient
 
@@ -30,7 +30,7 @@ def of_family(module: str) -> list[str]:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
 def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int) -> None:
     eager = conformance(device, of_family(family), seed=seed, modes=["eager"])
-    jit = conformance(device, of_family(family), subset="thin", seed=seed, modes=["jit"])
+    jit = conformance(device, of_family(family), subset="turns", seed=seed, modes=["jit"])
     for report in (eager, jit):
         assert report.ok, report
         assert report.fallbacks == set(), "no op may run on the host instead"
@@ -106,6 +106,18 @@ def test_the_thin_subset_has_every_dtype_and_in_each_class_of_dtypes_every_sampl
         assert found(name, "thin") == found(name, "pairwise")
 
 
+def test_the_subset_by_turns_has_every_sample_dtype_layout_and_destination(seed: int) -> None:
+    def found(name: str, subset: str) -> tuple[set[object], ...]:
+        chosen = list(cases("numpy", [name], subset=subset, seed=seed, modes=["jit"]))
+        return (
+            {c.dtype for c in chosen}, {CLASSES.get(c.dtype, c.dtype) for c in chosen}, {c.sample.name for c in chosen},
+            {(c.layout, c.destination) for c in chosen},
+        )  # fmt: skip
+
+    for name in OPS.keys() - EXCLUDED.keys():
+        assert found(name, "turns") == found(name, "pairwise")
+
+
 def test_the_same_seed_gives_the_same_cases_and_another_one_others() -> None:
     def names(seed: int) -> list[tuple[str, bytes]]:
         return [(c.name, c.sample.inputs[0].tobytes()) for c in cases("numpy", ["add", "take"], seed=seed)]
@@ -122,9 +134,23 @@ def test_cases_are_numbered_as_they_come_over_ops_and_modes() -> None:
     )
 
 
+def test_cases_of_a_sample_are_runs_of_the_same_programs() -> None:
+    found = list(cases("numpy", ["relu"], ["float32"], subset="full", modes=["jit"]))
+    first = [c for c in found if c.number == 0]
+    assert len(first) > 20
+    assert all(c.programs is first[0].programs for c in first)
+    assert not any(c.programs is first[0].programs for c in found if c.number)
+    plain = [c for c in first if c.layout in ("contiguous", "strided") and c.destination == "none"]
+    assert len(plain) == 2
+    assert all(run_case(c).ok for c in plain)
+    assert set(first[0].programs) == {"op", "pull"}
+    with assert_max_traces(0, first[0].programs["op"]):
+        assert run_case(plain[0]).ok
+
+
 def test_the_choice_of_cases_is_one_of_those_that_there_are() -> None:
     for settings, text in (
-        ({"subset": "some"}, "subset is one of pairwise, full, thin"),
+        ({"subset": "some"}, "subset is one of pairwise, full, thin, turns"),
         ({"modes": ["eager", "lazy"]}, "modes are eager and jit\nReceived: lazy"),
         ({"ops": ["add", "subtrac"]}, "ops are names of the op table\nReceived: subtrac"),
     ):

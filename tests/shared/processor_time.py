@@ -1,7 +1,7 @@
 """Where a run of the tests spends processor time: a plugin of pytest that adds up the seconds of each test and each fixture.
 
     PYTHONPATH=tests/shared python -m pytest -n auto -p processor_time              # all tests, then the table
-    PYTHONPATH=tests/shared python -m pytest -p processor_time tests/cli --times F  # and in F each test, as JSON lines
+    PYTHONPATH=tests/shared python -m pytest -p processor_time tests/cli --times=F  # and in F each test, as JSON lines
 
 The time of a test is that of its process and of the processes that it started and that have ended; a fixture counts for the
 test that asked for it first. What workers spend on imports and on collection is a row of its own.
@@ -137,8 +137,12 @@ class ProcessorTime:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--times", metavar="FILE", help="write the processor time of each test and fixture to FILE")
+    parser.addoption("--times", metavar="FILE", help="write the processor time of each test and fixture: --times=FILE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "--times" in config.invocation_params.args:
+        # pytest looks for its settings next to all that may be a path, before it knows the options of plugins: workers, which
+        # find the file there, would take its folder for the project's, and run the soak tests too
+        raise pytest.UsageError("write --times=FILE, in one word")
     config.pluginmanager.register(ProcessorTime(config), "processor-time")

@@ -77,7 +77,7 @@ def _verify_node(node: Node, known: list[Aval]) -> None:
         if type(i) is not int or not 0 <= i < len(known):
             raise _broken("a node's operands are defined before it", f"%{i}", node)
     _verify_operands(node, [known[i] for i in node.inputs])
-    for inner in graphs_in(node.params):
+    for inner in graphs_in(node.params) if node.params else ():
         try:
             verify_graph(inner)
         except GraphError as e:
@@ -120,8 +120,8 @@ def _verify_operands(node: Node, avals: list[Aval]) -> None:
     groups: dict[str, DType] = {}
     for i, a in enumerate(avals):
         o = node.op.operand(i)
-        name = node.op.operand_names(len(avals))[i]
         if a.dtype.kind not in KINDS[o.kind]:
+            name = node.op.operand_names(len(avals))[i]
             raise _broken(f"{node.op.name}: {name} has {KIND_TEXT[o.kind]} dtype", f"%{node.inputs[i]}: {a}", node)
         if o.group and groups.setdefault(o.group, a.dtype) is not a.dtype:
             members = ", ".join(f"%{j}: {b}" for j, b in zip(node.inputs, avals, strict=True))

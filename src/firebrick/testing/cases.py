@@ -2,13 +2,14 @@
 
 ``pairwise`` keeps every (op, dtype, sample, mode), and gives each a layout and a destination so that within every op and
 mode all pairs of dtype, sample, layout and destination occur that can. ``full`` is the whole product. ``thin`` has
-every sample in one dtype of each class, every dtype at some sample, and all pairs of class, layout and destination.
+every sample in one dtype of each class, every dtype at some sample, and all pairs of class, layout and destination. ``turns``
+has every sample at some dtype, every dtype at some sample, and all pairs of layout and destination.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -33,7 +34,7 @@ DESTINATIONS = ("none", "fresh", "viewed", "aliased")
 MODES = ("eager", "jit")
 """Run at once; traced into a graph of one operation, and run by what the engine makes of it."""
 
-SUBSETS = ("pairwise", "full", "thin")
+SUBSETS = ("pairwise", "full", "thin", "turns")
 
 EXCLUDED = {"to_device": "it is tested between all pairs of engines, in tests/backends/test_transfer.py"}
 """Ops without conformance cases, each with the reason."""
@@ -53,6 +54,7 @@ class Case:
         destination: What ``out=`` is, one of ``DESTINATIONS``.
         mode: How it runs: "eager" or "jit".
         index: Number of the case in the run.
+        programs: Functions under ``jit`` by name, which all cases of a sample share.
 
     Example:
         >>> from firebrick.testing import cases
@@ -69,6 +71,7 @@ class Case:
     destination: str
     mode: str = "eager"
     index: int = 0
+    programs: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -120,7 +123,7 @@ def cases(
         device: Device or device string.
         ops: Names of ops; all by default.
         dtypes: Names of dtypes; all that the device stores by default.
-        subset: ``"pairwise"``, ``"full"`` or ``"thin"``.
+        subset: ``"pairwise"``, ``"full"``, ``"thin"`` or ``"turns"``.
         seed: Of the samples and of the choice of layouts and destinations.
         modes: Of ``MODES``; all by default.
 
@@ -146,10 +149,12 @@ def cases(
             for number, sample in enumerate(samples_of(op, dtype, seed))
             if storable(home, op, sample)
         ]
-        rows = _thinned(rows) if subset == "thin" else rows
+        rows = _thinned(rows, _CLASSES[subset]) if subset in _CLASSES else rows
         for mode in modes:
+            programs: dict[tuple[str, int], dict[str, Any]] = {}
             for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed, mode):
-                yield Case(home, op, dtype, sample, number, layout, destination, mode, index)
+                shared = programs.setdefault((dtype, number), {})
+                yield Case(home, op, dtype, sample, number, layout, destination, mode, index, shared)
                 index += 1
 
 
@@ -170,11 +175,15 @@ def _class_of(dtype: str) -> str:
     return dt.kind
 
 
-def _thinned(rows: list[Row]) -> list[Row]:
+_CLASSES: dict[str, Callable[[str], str]] = {"thin": _class_of, "turns": lambda dtype: "any"}
+"""Subset → the class of a dtype; every sample is in one dtype of each class."""
+
+
+def _thinned(rows: list[Row], class_of: Callable[[str], str]) -> list[Row]:
     """Every sample in one dtype of each class, which take turns, and every dtype at some sample."""
     members: dict[str, dict[str, None]] = {}
     for dtype, _, _ in rows:
-        members.setdefault(_class_of(dtype), {})[dtype] = None
+        members.setdefault(class_of(dtype), {})[dtype] = None
     chosen: set[tuple[str, str]] = set()
     for dtypes in members.values():
         names = {d: list(dict.fromkeys(s.name for dtype, _, s in rows if dtype == d)) for d in dtypes}
@@ -196,8 +205,9 @@ def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Ite
         yield from ((row, *o) for row, os in zip(rows, possible, strict=True) for o in os)
         return
     rng = np.random.default_rng([seed, crc32(f"{op.name} {mode}".encode())])
+    class_of = _CLASSES.get(subset)
     of: Callable[[Row], dict[str, Any]] = (
-        (lambda row: {"class": _class_of(row[0])}) if subset == "thin" else (lambda row: {"dtype": row[0], "sample": row[1]})
+        (lambda row: {"class": class_of(row[0])}) if class_of else (lambda row: {"dtype": row[0], "sample": row[1]})
     )
     offers = [{o: _pairs(of(row), o) for o in os} for row, os in zip(rows, possible, strict=True)]
     open_pairs: set[Any] = set().union(*(pairs for offer in offers for pairs in offer.values()))

@@ -45,14 +45,15 @@ Run = Callable[[tuple[Tensor, ...], Tensor | None], tuple[Tensor, ...]]
 
 
 def _runner(case: Case) -> Run:
-    """A function of operands and a destination that runs a case; under ``jit`` all its calls are runs of one executable."""
+    """A function of operands and a destination that runs a case; under ``jit`` all its calls, and those of other cases of the
+    sample with such operands, are runs of one executable."""
     name, params = case.op.name, case.sample.params
 
     def run(operands: tuple[Tensor, ...], out: Tensor | None) -> tuple[Tensor, ...]:
         result = bind(OPS[name], operands, params, out)
         return result if isinstance(result, tuple) else (result,)
 
-    return jit(run) if case.mode == "jit" else run
+    return run if case.mode == "eager" else case.programs.setdefault("op", jit(run))
 
 
 # reading
@@ -247,7 +248,8 @@ def conformance(
         device: Device or device string.
         ops: Names of ops; all by default.
         dtypes: Names of dtypes; all that the device stores by default.
-        subset: ``"pairwise"`` (seconds), ``"full"`` (many minutes) or ``"thin"`` (half of pairwise; see ``cases``).
+        subset: ``"pairwise"`` (seconds), ``"full"`` (many minutes), ``"thin"`` (half of pairwise) or ``"turns"`` (a third); see
+            ``cases``.
         seed: Of the samples and of the choice of layouts and destinations.
         modes: ``"eager"`` (each operation at once), ``"jit"`` (by executables of graphs of one operation); both by default.
 

@@ -29,7 +29,7 @@ Fault = Callable[[Callable[..., Any], Op, tuple[Any, ...], dict[str, Any], Any],
 
 
 class FaultyBackend(HostBackend):
-    """A host engine whose ``execute`` goes through a fault; it offers no fast kernels, so nothing escapes the fault."""
+    """A host engine whose ``execute`` goes through a fault; it offers no fast or kept kernels, so nothing escapes the fault."""
 
     engine = ENGINE
     platforms = (ENGINE,)
@@ -42,6 +42,9 @@ class FaultyBackend(HostBackend):
         return self.fault(super().execute, op, inputs, params, out)
 
     def fast_kernel(self, op: Op, dtypes: tuple[Any, ...]) -> None:
+        return None
+
+    def kept_kernel(self, *operation: Any) -> None:
         return None
 
 
