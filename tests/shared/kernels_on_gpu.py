@@ -34,7 +34,8 @@ def run(
     function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Any], grid: Sequence[int]
 ) -> tuple[dict[str, Array], Fault | None]:
     """The arrays after a launch of a kernel that is prepared, and the fault that it reports."""
-    g, made = gpu(), shader(function)
+    g = gpu()
+    made = shader(function, contracts=g.measured.contracts)
     memory = {name: g.uploaded(x, Aval(x.shape, dtype(x.dtype))) for name, x in arrays.items()}
     g.clear_faults()
     if 0 not in grid:
@@ -61,7 +62,7 @@ def check(launch: Launch) -> None:
     want = {name: x.copy() for name, x in launch.arrays.items()}
     words = {a.name: want[a.name].reshape(-1).view(dtype(a.dtype).np) for a in function.arrays}
     reported = interpret(function, words, launch.scalars, launch.grid, checked=False)
-    text = shader(function).text
+    text = shader(function, contracts=gpu().measured.contracts).text
     assert fault == reported, text
     for name, x in want.items():
         differ = np.flatnonzero(bits(x.reshape(-1)) != bits(got[name].reshape(-1)))

@@ -18,10 +18,12 @@ from firebrick.compiler.kernel.ir import Function, While, statements
 from firebrick.compiler.naive import Buffer, Naive, naive
 from firebrick.compiler.naive.building import INPUT, RESULT, Builder, NaiveLaunch
 from firebrick.compiler.spec import kinds
+from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, sites_of
+from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
 from firebrick.core.aval import Aval
@@ -171,7 +173,8 @@ def _shader(gpu: Gpu, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequence[int
             found = _shaders.get(key)
         if found is None:
             try:
-                found = shader(prepared(f, gpu.measured.capabilities, _bounds(f, *numbers)))
+                made = prepared(f, gpu.measured.capabilities, _bounds(f, *numbers))
+                found = shader(made, contracts=gpu.measured.contracts)
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise
@@ -194,6 +197,13 @@ def _bounds(f: Function, scalars: Any, grid: Any, elements: Any) -> dict[str, tu
     found = {p.name: b for p, b in zip(f.scalars, scalars, strict=True) if p.dtype not in ("float32", "float64")}
     found |= dict(zip((*f.outer, f.item), grid, strict=True))
     return found | {a.name: b for a, b in zip(f.arrays, elements, strict=True)}
+
+
+def launches_of(spec: kinds.KernelSpec) -> Naive:
+    """The kernels of a specification: a generator's, or its naive form."""
+    if isinstance(spec, Contract) and (block := block_of(spec)) is not None:
+        return contraction_by_blocks(spec, *block)
+    return naive(spec)
 
 
 class Groups:
@@ -257,4 +267,4 @@ class Groups:
         results = [body.avals[v] for v in body.outputs]
         if isinstance(spec, Custom):
             self._check_loops(spec.function)
-        return CompiledGroup(self.gpu, naive(spec), body.inputs, results, sites_of(spec))
+        return CompiledGroup(self.gpu, launches_of(spec), body.inputs, results, sites_of(spec))
