@@ -39,8 +39,9 @@ def run(
     memory = {name: g.uploaded(x, Aval(x.shape, dtype(x.dtype))) for name, x in arrays.items()}
     g.clear_faults()
     if 0 not in grid:
-        leases = [(memory[a.name].lease, memory[a.name].aval.nbytes) for a in function.arrays]
-        g.launch(made, leases, [scalars[s.name] for s in function.scalars], grid)
+        used = [memory[a.name] for a in function.arrays]
+        launch = g.prepared(made, [x.aval.nbytes for x in used], [scalars[s.name] for s in function.scalars], grid)
+        g.launch(launch, [x.lease for x in used])
     words = g.faults(SITES)
     fault = None
     if words[0]:
