@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import threading
 
 import numpy as np
@@ -13,6 +15,7 @@ from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
 
 GPU = "webgpu:0"
+libc = ctypes.CDLL(None)
 
 
 def on_gpu(x: object) -> fb.Tensor:
@@ -186,6 +189,21 @@ def test_several_threads_use_one_device() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_forked_child_is_refused_the_device_and_ends_as_it_wants_to() -> None:
+    x = on_gpu(np.ones(8, np.float32)) + 1.0
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            x.numpy()
+        except fb.ExecutionError as e:
+            code = 7 if "a fork of process" in str(e) else 2
+        libc.exit(code)  # with the destructors of drivers, which pytest's own end of a child leaves out
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert x.tolist() == [2.0] * 8
 
 
 def test_measured_facts_are_shown() -> None:

@@ -7,8 +7,10 @@ recording. All methods may be called from any thread; a lock guards the open enc
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +34,23 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: wgpu's objects are the parent's, and the threads that their release waits for do not exist here."""
+    api = sys.modules.get("wgpu.backends.wgpu_native._api")
+    if api is None:
+        return
+    api.libf = None  # as at the end of the interpreter, wgpu releases nothing without it
+    # Drivers have destructors that run when a process ends, and fail in a child (a segmentation fault of lavapipe): so the
+    # child ends before them, with its status, after Python has finished.
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        libc.on_exit(libc._exit, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class Pipeline:
