@@ -41,7 +41,7 @@ def _leave_to_parent() -> None:
     api = sys.modules.get("wgpu.backends.wgpu_native._api")
     if api is None:
         return
-    api.libf = None  # as at the end of the interpreter, wgpu releases nothing without it
+    vars(api)["libf"] = None  # as at the end of the interpreter, wgpu releases nothing without it
     # Drivers have destructors that run when a process ends, and fail in a child (a segmentation fault of lavapipe): so the
     # child ends before them, with its status, after Python has finished.
     libc = ctypes.CDLL(None)

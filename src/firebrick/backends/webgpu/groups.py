@@ -23,9 +23,11 @@ from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, sites_of
+from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
+from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, UnsupportedError
@@ -201,6 +203,8 @@ def launches_of(spec: kinds.KernelSpec) -> Naive:
     """The kernels of a specification: a generator's, or its naive form."""
     if isinstance(spec, Contract) and (block := block_of(spec)) is not None:
         return contraction_by_blocks(spec, *block)
+    if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
+        return staged(spec, parts)
     return naive(spec)
 
 
