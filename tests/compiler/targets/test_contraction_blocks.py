@@ -11,7 +11,9 @@ from running_kernels import bits
 from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
-from firebrick.compiler.targets.wgsl.contraction_blocks import LEAST_FLOPS, block_of, contraction_by_blocks
+from firebrick.compiler.targets.wgsl.contraction_blocks import LEAST_FLOPS, SECTION, block_of, contraction_by_blocks
+from firebrick.ops import OPS
+from firebrick.ops.accuracy import check_results, run_reference
 
 
 @pytest.mark.parametrize("block", [(1, 1), (2, 4), (8, 3)], ids=str)
@@ -23,10 +25,28 @@ def test_blocks_of_any_size_have_the_bits_of_the_naive_form(name: str, block: tu
             continue
         want, _ = run_naive(naive(g.spec), g.arrays, g.results, native=True)
         got, _ = run_naive(contraction_by_blocks(g.spec, *block), g.arrays, g.results, native=True)
-        for x, y in zip(got, want, strict=True):
-            assert np.array_equal(bits(x), bits(y)), g.title
-        tried += 1
+        if all(p.k <= SECTION for p in g.spec.parts):
+            for x, y in zip(got, want, strict=True):
+                assert np.array_equal(bits(x), bits(y)), g.title
+            tried += 1
+        truth = run_reference(OPS[name], g.arrays, g.sample.params)
+        assert check_results(OPS[name], g.arrays, g.sample.params, tuple(got), truth).ok, g.title
     assert tried > 5
+
+
+@pytest.mark.parametrize("sizes", [(3, 1000, 5), (2, 20_000, 1)], ids=str)
+def test_errors_of_long_sums_do_not_grow(sizes: tuple[int, int, int]) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 2, (m, k)).astype(np.float32), rng.uniform(0, 2, (k, n)).astype(np.float32)
+    body = body_of((x, y), ("matmul", (0, 1), {}))
+    spec = spec_of(body)
+    assert isinstance(spec, Contract)
+    block = block_of(spec)
+    assert block is not None
+    (got,), _ = run_naive(contraction_by_blocks(spec, *block), (x, y), [body.avals[2]], native=True)
+    want = x.astype(np.float64) @ y.astype(np.float64)
+    assert np.abs(got / want - 1).max() < 8 * np.finfo(np.float32).eps
 
 
 def test_what_follows_a_product_is_computed_for_each_element_of_a_block() -> None:
