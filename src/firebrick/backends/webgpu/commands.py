@@ -12,8 +12,9 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,23 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reported(method: Callable[Concatenate[Gpu, P], T]) -> Callable[Concatenate[Gpu, P], T]:
+    """A method whose errors of wgpu are those of the contract: a lost device, no memory, or a mistake of this engine."""
+
+    @wraps(method)
+    def reported(self: Gpu, /, *args: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(self, *args, **named)
+        except self._wgpu.GPUError as e:
+            raise self._translated(e) from e
+
+    return reported
 
 
 def _leave_to_parent() -> None:
@@ -165,15 +183,17 @@ class Gpu:
     def _buffer(self, size: int) -> Any:
         try:
             return self._device.create_buffer(size=size, usage=self._usage)
-        except self._wgpu.GPUOutOfMemoryError as e:
+        except self._wgpu.GPUOutOfMemoryError as e:  # the pool tries once more
             raise MemoryError(str(e)) from e
 
+    @_reported
     def array(self, aval: Aval) -> DeviceArray:
         """A new array, whose elements are undefined."""
         with self.lock:
             self._check()
             return DeviceArray(self, self.pool.lease(padded(aval.nbytes)) if aval.size else None, aval)
 
+    @_reported
     def uploaded(self, array: np.ndarray[Any, Any], aval: Aval) -> DeviceArray:
         """A copy of a host array."""
         with self.lock:
@@ -187,6 +207,7 @@ class Gpu:
                 self._device.queue.write_buffer(made.lease.block.buffer, 0, data)
             return made
 
+    @_reported
     def copied(self, x: DeviceArray) -> DeviceArray:
         """A copy of an array."""
         with self.lock:
@@ -206,18 +227,17 @@ class Gpu:
         found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8, aval.nbytes).view(aval.dtype.np).reshape(aval.shape)
         return found
 
+    @_reported
     def bytes_of(self, buffer: Any, size: int) -> Any:
         """The first bytes of a buffer."""
         with self.lock:
             self._check()
             self.submit()
-            try:
-                return self._device.queue.read_buffer(buffer, 0, size)
-            except (RuntimeError, self._wgpu.GPUError) as e:
-                raise self._lost(e) from e
+            return self._device.queue.read_buffer(buffer, 0, size)
 
     # kernels
 
+    @_reported
     def pipeline(self, shader: Shader) -> Pipeline:
         """The compiled form of a shader.
 
@@ -254,11 +274,14 @@ class Gpu:
                 compute={"module": module, "entry_point": "main"},
             )
         except wgpu.GPUError as e:
+            if isinstance(lost := self._translated(e), DeviceLostError):
+                raise lost from e
             raise KernelCompileError(
                 f"{self.adapter.name} compiles generated kernels", str(e), "report this with the kernel", code=text
             ) from e
         return Pipeline(pipeline, layout, len(kinds))
 
+    @_reported
     def prepared(
         self, shader: Shader, sizes: Sequence[int], scalars: Sequence[float], grid: Sequence[int], site: int = 0
     ) -> PreparedLaunch:  # fmt: skip
@@ -279,6 +302,7 @@ class Gpu:
             table = self._table() if shader.checks else None
             return PreparedLaunch(pipeline, sizes, held, table, shader.workgroups(grid), self._native)
 
+    @_reported
     def launch(self, what: PreparedLaunch, arrays: Sequence[Lease | None]) -> None:
         """Record a launch.
 
@@ -316,6 +340,7 @@ class Gpu:
             self._faults = self._buffer(4 * (SITES + 1))
         return self._faults
 
+    @_reported
     def clear_faults(self) -> None:
         """Record that the table of faults is empty."""
         with self.lock:
@@ -347,6 +372,7 @@ class Gpu:
         for lease in leases:
             lease.block.used = self._batch
 
+    @_reported
     def submit(self) -> None:
         """Start what was recorded, without waiting for it."""
         with self.lock:
@@ -374,10 +400,17 @@ class Gpu:
                 "start processes with the methods spawn or forkserver",
             )  # fmt: skip
 
-    def _lost(self, error: Exception) -> Exception:
-        return DeviceLostError(
-            f"{self.adapter.name} finishes its work", str(error), "restart the program, from its last checkpoint if it trains"
-        )
+    def _translated(self, error: Exception) -> Exception:
+        """An error of wgpu as one of the contract."""
+        text = str(error)
+        if isinstance(error, self._wgpu.GPUOutOfMemoryError):
+            return MemoryError(text)
+        if "device is lost" in text.lower():
+            return DeviceLostError(
+                f"{self.adapter.name} stays there while it is used", "the device is lost, with the values of its tensors",
+                "start the program again, from its last checkpoint if it trains",
+            )  # fmt: skip
+        return ExecutionError("wgpu takes what this engine records", text, "report this as a bug of the engine")
 
 
 def _entry(binding: int, buffer: Any, size: int) -> dict[str, Any]:
