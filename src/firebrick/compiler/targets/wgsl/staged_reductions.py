@@ -52,10 +52,10 @@ def staged(spec: Nest, parts: int) -> Naive:
         spec: A specification for which ``parts_of`` gives a number.
         parts: Of each reduction.
     """
-    return _Stages(spec, parts).form()
+    return _StagedNest(spec, parts).form()
 
 
-class _Stages:
+class _StagedNest:
     def __init__(self, spec: Nest, parts: int) -> None:
         self.spec, self.parts = spec, parts
         self.kept = [a for a in range(len(spec.domain)) if a not in spec.reduced]
