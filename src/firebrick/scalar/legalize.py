@@ -85,6 +85,7 @@ def legalize_values(
     out = list(roots)
     if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
         _refuse_float64(out)
+    found = _operations(out)
     for needed, ops, rule in (
         (not capabilities.denormals, {"mul", "muladd", "fma"}, _scale_operand),
         (not capabilities.exact_division, {"div"}, _correct_quotient),
@@ -94,13 +95,16 @@ def legalize_values(
         (not capabilities.exact_fma, {"fma", "muladd"}, _emulate_fma),
         (not capabilities.denormals, {"mul"}, _decode_denormals),
     ):
-        out = rewritten(out, rule) if needed and _has(out, ops) else out
+        if needed and ops & found:
+            out = rewritten(out, rule)
+            found = _operations(out)
     split: list[Expr | Words] = list(out)
     if not capabilities.int64:
         split = split_int64(with_int32_limits(out, extents), extents, names)
     out = [e for x in split for e in ((x.low, x.high) if isinstance(x, Words) else (x,))]
     if not capabilities.narrow_integers and any(e.dtype in _WIDER for e in walk(out)):
         out = rewritten(out, _widen_integers)
+    found = _operations(out)
     for needed, ops, rule in (
         (not capabilities.nan_min_max, {"min", "max"}, _nan_min_max),
         (not capabilities.nan_comparisons, set(COMPARISONS), _nan_comparison),
@@ -108,14 +112,16 @@ def legalize_values(
         (not capabilities.total_integers, {"shl", "shr", "div", "rem"}, _define_integers),
         (not capabilities.reassociates, {"kept"}, _drop_fences),
     ):
-        out = rewritten(out, rule) if needed and _has(out, ops) else out
+        if needed and ops & found:
+            out = rewritten(out, rule)
+            found = _operations(out)
     rest = iter(out)
     return [Words(next(rest), next(rest)) if isinstance(x, Words) else next(rest) for x in split]
 
 
-def _has(roots: Sequence[Expr], ops: set[str]) -> bool:
-    """Whether expressions have a node of one of these operations."""
-    return any(e.op in ops for e in walk(roots))
+def _operations(roots: Sequence[Expr]) -> set[str]:
+    """The operations of expressions."""
+    return {e.op for e in walk(roots)}
 
 
 def missing(roots: Sequence[Expr], capabilities: Capabilities) -> str:

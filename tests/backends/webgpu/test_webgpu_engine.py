@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -13,6 +17,7 @@ from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
 
 GPU = "webgpu:0"
+libc = ctypes.CDLL(None)
 
 
 def on_gpu(x: object) -> fb.Tensor:
@@ -186,6 +191,45 @@ def test_several_threads_use_one_device() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_forked_child_is_refused_the_device_and_ends_as_it_wants_to() -> None:
+    x = on_gpu(np.ones(8, np.float32)) + 1.0
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            x.numpy()
+        except fb.ExecutionError as e:
+            code = 7 if "a fork of process" in str(e) else 2
+        libc.exit(code)  # with the destructors of drivers, which pytest's own end of a child leaves out
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert x.tolist() == [2.0] * 8
+
+
+LOST = """
+import numpy as np, firebrick as fb
+device = fb.device("webgpu:0")
+x = fb.asarray(np.ones(100, np.float32), device=device)
+(x + 1.0).numpy()
+waiting = x * 3.0
+device.backend.groups(device).gpu._device.destroy()
+for use in (waiting.numpy, lambda: (x + 1.0).numpy(), lambda: fb.ones(3, device=device), lambda: fb.sin(x).numpy()):
+    try:
+        use()
+    except fb.DeviceLostError as e:
+        assert "start the program again, from its last checkpoint" in str(e)
+    else:
+        raise AssertionError("a lost device computes nothing")
+print("named each time")
+"""
+
+
+def test_a_lost_device_is_an_error_of_its_own_and_never_ends_the_process() -> None:
+    found = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "named each time\n"
 
 
 def test_measured_facts_are_shown() -> None:

@@ -7,16 +7,19 @@ recording. All methods may be called from any thread; a lock guards the open enc
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
+import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from firebrick.backends.webgpu.adapters import Adapter, library
-from firebrick.backends.webgpu.buffers import BufferPool, DeviceArray, Lease, padded
+from firebrick.backends.webgpu.buffers import WORD, BufferPool, DeviceArray, Lease, padded
 from firebrick.backends.webgpu.probes import measured
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.aval import Aval
@@ -27,8 +30,6 @@ BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 SITES = 1023
 """Maximum number of checks of one program."""
-_WORDS = 4096
-"""Launch arguments that are kept on the device."""
 _LIMITS = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
@@ -36,13 +37,94 @@ _LIMITS = (
 """Limits that are raised to what the adapter has."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reported(method: Callable[Concatenate[Gpu, P], T]) -> Callable[Concatenate[Gpu, P], T]:
+    """A method whose errors of wgpu are those of the contract: a lost device, no memory, or a mistake of this engine."""
+
+    @wraps(method)
+    def reported(self: Gpu, /, *args: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(self, *args, **named)
+        except self._wgpu.GPUError as e:
+            raise self._translated(e) from e
+
+    return reported
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: wgpu's objects are the parent's, and the threads that their release waits for do not exist here."""
+    api = sys.modules.get("wgpu.backends.wgpu_native._api")
+    if api is None:
+        return
+    vars(api)["libf"] = None  # as at the end of the interpreter, wgpu releases nothing without it
+    # Drivers have destructors that run when a process ends, and fail in a child (a segmentation fault of lavapipe): so the
+    # child ends before them, with its status, after Python has finished.
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        libc.on_exit(libc._exit, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 class Pipeline:
-    """A compiled shader and the layout of its bindings."""
+    """A compiled shader and the layout of its bindings.
 
-    __slots__ = ("layout", "pipeline")
+    Attributes:
+        pipeline: wgpu's object.
+        layout: That of its one bind group.
+        bindings: Number of its bindings.
+    """
 
-    def __init__(self, pipeline: Any, layout: Any) -> None:
-        self.pipeline, self.layout = pipeline, layout
+    __slots__ = ("bindings", "layout", "pipeline")
+
+    def __init__(self, pipeline: Any, layout: Any, bindings: int) -> None:
+        self.pipeline, self.layout, self.bindings = pipeline, layout, bindings
+
+
+class PreparedLaunch:
+    """A launch but for the buffers of its arrays: descriptions that wgpu's C functions read, filled in once.
+
+    Bind groups and launches go by the C functions, without the checks of wgpu's Python interface, which cost more than the
+    work. What those would find is ruled out here: bindings have the sizes of their buffers' contents, of at least a word.
+
+    Args:
+        pipeline: The kernel.
+        sizes: Bytes of each array.
+        words: A buffer with the launch's words.
+        table: The table of faults, or None.
+        workgroups: Along x and y.
+    """
+
+    __slots__ = ("_group", "_held", "entries", "pipeline", "sizes", "workgroups")
+
+    def __init__(
+        self, pipeline: Pipeline, sizes: Sequence[int], words: Any, table: Any, workgroups: tuple[int, int], native: Any
+    ) -> None:  # fmt: skip
+        ffi = native.ffi
+        self.pipeline, self.sizes, self.workgroups = pipeline, tuple(sizes), workgroups
+        self.entries = ffi.new("WGPUBindGroupEntry[]", pipeline.bindings)
+        for k in range(pipeline.bindings):
+            self.entries[k].binding = k
+        for k, size in enumerate(sizes):
+            self.entries[k].size = max(padded(size), WORD)
+        for k, (buffer, size) in enumerate(((words, words.size), (table, 4 * (SITES + 1))), len(self.sizes)):
+            if buffer is not None:
+                self.entries[k].buffer, self.entries[k].size = buffer._internal, size
+        self._group = ffi.new("WGPUBindGroupDescriptor *")
+        self._group.layout = pipeline.layout._internal
+        self._group.entryCount = pipeline.bindings
+        self._group.entries = self.entries
+        self._held = words, table
+
+    @property
+    def group(self) -> Any:
+        """The description of a bind group."""
+        return self._group
 
 
 class Gpu:
@@ -61,6 +143,7 @@ class Gpu:
 
     def __init__(self, adapter: Adapter, index: int) -> None:
         wgpu = self._wgpu = library()
+        self._native = importlib.import_module("wgpu.backends.wgpu_native")
         self.adapter, self.index = adapter, index
         self._process = os.getpid()
         limits = adapter.limits
@@ -76,7 +159,6 @@ class Gpu:
         self._batch = self._recorded = 0
         self._held: list[Any] = []  # what recorded commands use, until they are submitted
         self._pipelines: dict[tuple[str, tuple[bool, ...]], Pipeline] = {}
-        self._words: OrderedDict[bytes, Any] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
         self.measured = measured(self._probe, limits, adapter.name)
@@ -90,10 +172,10 @@ class Gpu:
             made = self.array(Aval((words,), uint32))
             entries = [_entry(k, x.lease.block.buffer, x.aval.nbytes) for k, x in enumerate((*arrays, made)) if x.lease]
             group = self._device.create_bind_group(layout=pipeline.layout, entries=entries)
-            into = self._compute_pass()
-            into.set_pipeline(pipeline.pipeline)
-            into.set_bind_group(0, group)
-            into.dispatch_workgroups(-(-words // 64), 1, 1)
+            self._compute_pass()
+            self._pass.set_pipeline(pipeline.pipeline)
+            self._pass.set_bind_group(0, group)
+            self._pass.dispatch_workgroups(-(-words // 64), 1, 1)
             return self.read(made)
 
     # memory
@@ -101,15 +183,17 @@ class Gpu:
     def _buffer(self, size: int) -> Any:
         try:
             return self._device.create_buffer(size=size, usage=self._usage)
-        except self._wgpu.GPUOutOfMemoryError as e:
+        except self._wgpu.GPUOutOfMemoryError as e:  # the pool tries once more
             raise MemoryError(str(e)) from e
 
+    @_reported
     def array(self, aval: Aval) -> DeviceArray:
         """A new array, whose elements are undefined."""
         with self.lock:
             self._check()
             return DeviceArray(self, self.pool.lease(padded(aval.nbytes)) if aval.size else None, aval)
 
+    @_reported
     def uploaded(self, array: np.ndarray[Any, Any], aval: Aval) -> DeviceArray:
         """A copy of a host array."""
         with self.lock:
@@ -123,6 +207,7 @@ class Gpu:
                 self._device.queue.write_buffer(made.lease.block.buffer, 0, data)
             return made
 
+    @_reported
     def copied(self, x: DeviceArray) -> DeviceArray:
         """A copy of an array."""
         with self.lock:
@@ -142,17 +227,17 @@ class Gpu:
         found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8, aval.nbytes).view(aval.dtype.np).reshape(aval.shape)
         return found
 
+    @_reported
     def bytes_of(self, buffer: Any, size: int) -> Any:
         """The first bytes of a buffer."""
         with self.lock:
+            self._check()
             self.submit()
-            try:
-                return self._device.queue.read_buffer(buffer, 0, size)
-            except (RuntimeError, self._wgpu.GPUError) as e:
-                raise self._lost(e) from e
+            return self._device.queue.read_buffer(buffer, 0, size)
 
     # kernels
 
+    @_reported
     def pipeline(self, shader: Shader) -> Pipeline:
         """The compiled form of a shader.
 
@@ -189,59 +274,58 @@ class Gpu:
                 compute={"module": module, "entry_point": "main"},
             )
         except wgpu.GPUError as e:
+            if isinstance(lost := self._translated(e), DeviceLostError):
+                raise lost from e
             raise KernelCompileError(
                 f"{self.adapter.name} compiles generated kernels", str(e), "report this with the kernel", code=text
             ) from e
-        return Pipeline(pipeline, layout)
+        return Pipeline(pipeline, layout, len(kinds))
 
-    def launch(
-        self, shader: Shader, arrays: Sequence[tuple[Lease | None, int]], scalars: Sequence[float], grid: Sequence[int],
-        site: int = 0,
-    ) -> None:  # fmt: skip
-        """Record a launch of a kernel over a grid that is not empty.
+    @_reported
+    def prepared(
+        self, shader: Shader, sizes: Sequence[int], scalars: Sequence[float], grid: Sequence[int], site: int = 0
+    ) -> PreparedLaunch:  # fmt: skip
+        """A launch of a kernel over a grid that is not empty.
 
         Args:
             shader: The kernel.
-            arrays: For each array its buffer and its bytes.
+            sizes: Bytes of each array.
             scalars: A number for each scalar.
             grid: Sizes of the grid.
             site: Number of its first site in the table of faults.
         """
+        pipeline = self.pipeline(shader)
         with self.lock:
             self._check()
-            pipeline, leases = self.pipeline(shader), []
-            entries: list[dict[str, Any]] = []
-            for lease, nbytes in arrays:
-                used = lease if lease is not None and nbytes else self._nothing()
-                leases.append(used)
-                entries.append(_entry(len(entries), used.block.buffer, padded(nbytes) or 4))
-            words = self._arguments(shader.words(scalars, grid, site))
-            entries.append(_entry(len(entries), words, words.size))
-            if shader.checks:
-                entries.append(_entry(len(entries), self._table(), 4 * (SITES + 1)))
-            group = self._device.create_bind_group(layout=pipeline.layout, entries=entries)
+            words = shader.words(scalars, grid, site)
+            held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
+            table = self._table() if shader.checks else None
+            return PreparedLaunch(pipeline, sizes, held, table, shader.workgroups(grid), self._native)
+
+    @_reported
+    def launch(self, what: PreparedLaunch, arrays: Sequence[Lease | None]) -> None:
+        """Record a launch.
+
+        Args:
+            what: The launch.
+            arrays: The buffer of each array; None for one without elements.
+        """
+        with self.lock:
+            lib, entries, batch = self._native.lib, what.entries, self._batch
             into = self._compute_pass()
-            into.set_pipeline(pipeline.pipeline)
-            into.set_bind_group(0, group)
-            into.dispatch_workgroups(*shader.workgroups(grid), 1)
-            self._held += (group, words)
-            self._use(*leases)
+            for k, lease in enumerate(arrays):
+                block = (lease or self._nothing()).block
+                entries[k].buffer = block.buffer._internal
+                block.used = batch
+            group = lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
+            lib.wgpuComputePassEncoderSetPipeline(into, what.pipeline.pipeline._internal)
+            lib.wgpuComputePassEncoderSetBindGroup(into, 0, group, 0, self._native.ffi.NULL)
+            lib.wgpuComputePassEncoderDispatchWorkgroups(into, *what.workgroups, 1)
+            lib.wgpuBindGroupRelease(group)  # the pass holds what it uses
+            self._held.append(what)
             self._recorded += 1
             if self._recorded >= BATCH:
                 self.submit()
-
-    def _arguments(self, words: np.ndarray[Any, Any]) -> Any:
-        """A buffer with these words; launches with equal arguments share one."""
-        key = words.tobytes()
-        found = self._words.get(key)
-        if found is None:
-            found = self._device.create_buffer_with_data(data=key, usage=self._wgpu.BufferUsage.UNIFORM)
-            self._words[key] = found
-            if len(self._words) > _WORDS:
-                self._words.popitem(last=False)
-        else:
-            self._words.move_to_end(key)
-        return found
 
     def _nothing(self) -> Lease:
         """A buffer for arrays without elements: drivers refuse bindings of size 0."""
@@ -256,6 +340,7 @@ class Gpu:
             self._faults = self._buffer(4 * (SITES + 1))
         return self._faults
 
+    @_reported
     def clear_faults(self) -> None:
         """Record that the table of faults is empty."""
         with self.lock:
@@ -278,14 +363,16 @@ class Gpu:
         return self._encoder
 
     def _compute_pass(self) -> Any:
+        """The handle of the open pass."""
         if self._pass is None:
             self._pass = self._commands().begin_compute_pass()
-        return self._pass
+        return self._pass._internal
 
     def _use(self, *leases: Lease) -> None:
         for lease in leases:
             lease.block.used = self._batch
 
+    @_reported
     def submit(self) -> None:
         """Start what was recorded, without waiting for it."""
         with self.lock:
@@ -313,10 +400,17 @@ class Gpu:
                 "start processes with the methods spawn or forkserver",
             )  # fmt: skip
 
-    def _lost(self, error: Exception) -> Exception:
-        return DeviceLostError(
-            f"{self.adapter.name} finishes its work", str(error), "restart the program, from its last checkpoint if it trains"
-        )
+    def _translated(self, error: Exception) -> Exception:
+        """An error of wgpu as one of the contract."""
+        text = str(error)
+        if isinstance(error, self._wgpu.GPUOutOfMemoryError):
+            return MemoryError(text)
+        if "device is lost" in text.lower():
+            return DeviceLostError(
+                f"{self.adapter.name} stays there while it is used", "the device is lost, with the values of its tensors",
+                "start the program again, from its last checkpoint if it trains",
+            )  # fmt: skip
+        return ExecutionError("wgpu takes what this engine records", text, "report this as a bug of the engine")
 
 
 def _entry(binding: int, buffer: Any, size: int) -> dict[str, Any]:

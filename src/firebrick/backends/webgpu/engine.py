@@ -37,8 +37,8 @@ _WITHOUT = frozenset({float64, complex128})
 """Dtypes that WebGPU lacks."""
 _IN_FLOAT64 = frozenset({"prod", "cumulative_sum", "cumulative_prod"})
 """Ops whose specifications compute floats in float64."""
-_PROGRAMS = 2048
-"""Maximum number of eager operations whose programs are kept."""
+_EAGER = 2048
+"""Maximum number of eager operations whose kernels are kept."""
 
 
 class WebGpuBackend(Backend):
@@ -51,7 +51,7 @@ class WebGpuBackend(Backend):
         super().__init__()
         self._lock = threading.RLock()
         self._opened: dict[int, Groups] = {}
-        self._programs: OrderedDict[Any, Executable] = OrderedDict()
+        self._eager: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
 
     # devices and dtypes
 
@@ -160,19 +160,29 @@ class WebGpuBackend(Backend):
         avals = tuple(x.aval for x in inputs)
         key = op, gpu.index, avals, key_of(params)
         with self._lock:
-            program = self._programs.get(key)
-            if program is not None:
-                self._programs.move_to_end(key)
-        if program is None:
-            graph = Graph(list(avals))
-            graph.outputs = graph.add(op, *range(len(avals)), **params)
-            program = self.compile(graph, self._device(gpu.index))
+            run = self._eager.get(key)
+            if run is not None:
+                self._eager.move_to_end(key)
+        if run is None:
+            run = self._made(op, avals, params, self._device(gpu.index))
             with self._lock:
-                program = self._programs.setdefault(key, program)
-                while len(self._programs) > _PROGRAMS:
-                    self._programs.popitem(last=False)
-        results = program(inputs)
-        return results if len(results) > 1 or type(op.infer(*avals, **params)) is not Aval else results[0]
+                run = self._eager.setdefault(key, run)
+                while len(self._eager) > _EAGER:
+                    self._eager.popitem(last=False)
+        return run(*inputs)
+
+    def _made(self, op: Op, avals: tuple[Aval, ...], params: dict[str, Any], device: Device) -> Callable[..., Any]:
+        """The function that runs an op on operands: its kernel, or a program of the simpler ops that replace it."""
+        inferred = op.infer(*avals, **params)
+        results = (inferred,) if type(inferred) is Aval else tuple(inferred)
+        if op.expand is None or op.expand(avals, results, **params) is None:
+            return self._run(op, avals, params, results, device)
+        graph = Graph(list(avals))
+        graph.outputs = graph.add(op, *range(len(avals)), **params)
+        program = self.compile(graph, device)
+        if type(inferred) is Aval:
+            return lambda *xs: program(xs)[0]
+        return lambda *xs: program(xs)
 
     def compile(
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firebrick.backends.webgpu.buffers import DeviceArray, Lease
-from firebrick.backends.webgpu.commands import SITES, Gpu
+from firebrick.backends.webgpu.buffers import DeviceArray
+from firebrick.backends.webgpu.commands import SITES, Gpu, PreparedLaunch
 from firebrick.backends.webgpu.probes import LONGEST
 from firebrick.compiler.fusion.facts import ALONE, COLUMNS, CONTRACT, MAP, ROWS
 from firebrick.compiler.fusion.policy import FusionPolicy
@@ -18,12 +18,16 @@ from firebrick.compiler.kernel.ir import Function, While, statements
 from firebrick.compiler.naive import Buffer, Naive, naive
 from firebrick.compiler.naive.building import INPUT, RESULT, Builder, NaiveLaunch
 from firebrick.compiler.spec import kinds
+from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, sites_of
+from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
+from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, UnsupportedError
@@ -81,10 +85,8 @@ def _grouped(n: Node, operands: Sequence[Aval]) -> bool:
 class _Step:
     """A launch of a group's kernel."""
 
-    shader: Shader
-    buffers: tuple[Buffer, ...]
-    scalars: tuple[int, ...]
-    grid: tuple[int, ...]
+    launch: PreparedLaunch
+    arrays: tuple[int, ...]  # of inputs, results and temporaries, in this order
 
 
 class CompiledGroup:
@@ -118,14 +120,13 @@ class CompiledGroup:
                 )  # fmt: skip
         if len(self._sites) > SITES:
             raise UnsupportedError(f"at most {SITES} checks", str(len(self._sites)), "")
-        self._bytes = bytes_of
-        self._steps = [self._step(s) for s in form.steps]
+        numbers = {b: k for k, b in enumerate(bytes_of)}
+        self._steps = [self._step(s, bytes_of, numbers) for s in form.steps if 0 not in _grid(s)]
 
-    def _step(self, s: NaiveLaunch) -> _Step:
-        grid = s.grid if isinstance(s.grid, tuple) else (s.grid,)
-        made = _shader(self._gpu, s, grid, [self._bytes[b] for b in s.buffers])
-        self._gpu.pipeline(made)  # compiled with the program, not at the first run
-        return _Step(made, s.buffers, s.scalars, grid)
+    def _step(self, s: NaiveLaunch, bytes_of: dict[Buffer, int], numbers: dict[Buffer, int]) -> _Step:
+        gpu, sizes = self._gpu, [bytes_of[b] for b in s.buffers]
+        launch = gpu.prepared(_shader(gpu, s, _grid(s), sizes), sizes, s.scalars, _grid(s))
+        return _Step(launch, tuple(numbers[b] for b in s.buffers))
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
         """Record the launches.
@@ -135,18 +136,15 @@ class CompiledGroup:
         """
         gpu = self._gpu
         with gpu.lock:
-            results = [gpu.array(a) for a in self._results]
-            memory: dict[Buffer, Lease | None] = {Buffer(INPUT, k): x.lease for k, x in enumerate(arrays)}
-            memory |= {Buffer(RESULT, k): x.lease for k, x in enumerate(results)}
-            memory |= {Buffer("t", k): gpu.array(a).lease for k, a in enumerate(self._temporaries)}
+            results = tuple([gpu.array(a) for a in self._results])
+            memory = [x.lease for x in (*arrays, *results, *[gpu.array(a) for a in self._temporaries])]
             if self._sites:
                 gpu.clear_faults()
             for s in self._steps:
-                if 0 not in s.grid:
-                    gpu.launch(s.shader, [(memory[b], self._bytes[b]) for b in s.buffers], s.scalars, s.grid)
+                gpu.launch(s.launch, [memory[k] for k in s.arrays])
             if self._sites:
                 self._raise_fault()
-        return tuple(results)
+        return results
 
     def _raise_fault(self) -> None:
         words = self._gpu.faults(len(self._sites))
@@ -160,6 +158,10 @@ _shaders: OrderedDict[object, Shader] = OrderedDict()
 _lock = threading.Lock()
 
 
+def _grid(s: NaiveLaunch) -> tuple[int, ...]:
+    return s.grid if isinstance(s.grid, tuple) else (s.grid,)
+
+
 def _shader(gpu: Gpu, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequence[int]) -> Shader:
     """The shader of a launch, for its sizes or for any up to the next powers of two."""
     f = s.function
@@ -171,7 +173,8 @@ def _shader(gpu: Gpu, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequence[int
             found = _shaders.get(key)
         if found is None:
             try:
-                found = shader(prepared(f, gpu.measured.capabilities, _bounds(f, *numbers)))
+                made = prepared(f, gpu.measured.capabilities, _bounds(f, *numbers))
+                found = shader(made, contracts=gpu.measured.contracts)
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise
@@ -194,6 +197,15 @@ def _bounds(f: Function, scalars: Any, grid: Any, elements: Any) -> dict[str, tu
     found = {p.name: b for p, b in zip(f.scalars, scalars, strict=True) if p.dtype not in ("float32", "float64")}
     found |= dict(zip((*f.outer, f.item), grid, strict=True))
     return found | {a.name: b for a, b in zip(f.arrays, elements, strict=True)}
+
+
+def launches_of(spec: kinds.KernelSpec) -> Naive:
+    """The kernels of a specification: a generator's, or its naive form."""
+    if isinstance(spec, Contract) and (block := block_of(spec)) is not None:
+        return contraction_by_blocks(spec, *block)
+    if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
+        return staged(spec, parts)
+    return naive(spec)
 
 
 class Groups:
@@ -257,4 +269,4 @@ class Groups:
         results = [body.avals[v] for v in body.outputs]
         if isinstance(spec, Custom):
             self._check_loops(spec.function)
-        return CompiledGroup(self.gpu, naive(spec), body.inputs, results, sites_of(spec))
+        return CompiledGroup(self.gpu, launches_of(spec), body.inputs, results, sites_of(spec))

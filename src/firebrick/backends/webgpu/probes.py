@@ -34,10 +34,12 @@ class Measured:
 
     Attributes:
         capabilities: What kernels may use.
+        contracts: Whether a product and a sum are rounded once.
         facts: What the driver does, for people: name and value.
     """
 
     capabilities: Capabilities
+    contracts: bool
     facts: dict[str, str]
 
 
@@ -64,11 +66,13 @@ def measured(run: Run, limits: dict[str, int], name: str) -> Measured:
         binding_bytes=limits["max-storage-buffer-binding-size"],
         buffers=limits["max-storage-buffers-per-shader-stage"] - 1,  # one is the table of faults
     )  # fmt: skip
+    contracts = not arithmetic.pop("products in sums")
     facts = {key: ("exact" if exact else "inexact") for key, exact in arithmetic.items() if key != "denormals"}
+    facts["products in sums"] = "rounded with the sum" if contracts else "rounded"
     facts["denormals"] = "kept" if arithmetic["denormals"] else "flushed to zero"
     facts |= _habits(run)
     facts["longest loop"] = f"{loops:,} iterations" + (" or more" if loops == LONGEST else ", then it ends without an error")
-    return Measured(capabilities, facts)
+    return Measured(capabilities, contracts, facts)
 
 
 # shaders
@@ -122,14 +126,14 @@ def _arithmetic(run: Run, name: str) -> dict[str, bool]:
     lost = fenced(f"{from_x} + {from_y}")
     lines = [
         _bits("x + y"), _bits("x - y"), _bits("x * y"), _bits(lost), _bits("floor(x)"), _bits("ceil(x)"), _bits("trunc(x)"),
-        _bits("round(x)"), _bits("x / y"), _bits("sqrt(abs(x))"), _bits("fma(x, y, z)"),
+        _bits("round(x)"), _bits("x / y"), _bits("sqrt(abs(x))"), _bits("fma(x, y, z)"), _bits("x * y + z"),
     ]  # fmt: skip
     with np.errstate(all="ignore"):
         s = x + y
         t = s - x
         wanted = [
             s, x - y, x * y, (x - (s - t)) + (y - t), np.floor(x), np.ceil(x), np.trunc(x), np.rint(x), x / y,
-            np.sqrt(np.abs(x)), fused(x, y, z),
+            np.sqrt(np.abs(x)), fused(x, y, z), x * y + z,
         ]  # fmt: skip
     words = run(_source(count, lines, len(lines)), [p, np.zeros(4, np.uint32)], len(lines) * count).reshape(-1, count)
     same = [_same(found, want) for found, want in zip(words, wanted, strict=True)]
@@ -143,7 +147,7 @@ def _arithmetic(run: Run, name: str) -> dict[str, bool]:
             )  # fmt: skip
     return {
         "division": bool(same[8].all()), "square root": bool(same[9].all()), "fma": bool(same[10].all()),
-        "denormals": _denormals(run),
+        "products in sums": bool(same[11].all()), "denormals": _denormals(run),
     }  # fmt: skip
 
 

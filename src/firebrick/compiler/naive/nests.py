@@ -24,9 +24,10 @@ from firebrick.core.views import row_major
 from firebrick.scalar.expr import BITS, FLOATS, SIGNED, Expr, absolute, binary, const, maximum, minimum, select, steps, walk
 from firebrick.scalar.rewrite import replaced
 
-_COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
+COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
     "prod": lambda total, x: binary("mul", total, x), "max": maximum, "min": minimum,
 }  # fmt: skip
+"""Kind of a reduction other than a sum → (its value so far, an element) → its next value."""
 
 
 def nest(spec: Nest) -> Naive:
@@ -165,7 +166,7 @@ class _Rows:
             return summed(b, e.dtype, self.reduced, element)
         total = b.variable(neutral(kind, e.dtype), kind)
 
-        b.loops(self.reduced, lambda counters: b.assign(total, _COMBINE[kind](total.local, element(counters))))
+        b.loops(self.reduced, lambda counters: b.assign(total, COMBINE[kind](total.local, element(counters))))
         return total.local
 
     def write(self, results: Sequence[tuple[Buffer, Result, Placed]], counters: Sequence[Expr]) -> None:

@@ -99,24 +99,25 @@ class Shader:
         return -(-count // rows), rows
 
 
-def shader(function: Function, fences: bool = True) -> Shader:
+def shader(function: Function, fences: bool = True, contracts: bool = True) -> Shader:
     """The shader of a kernel.
 
     Args:
         function: A kernel that is legalized, without arrays of half precision (see ``prepared``).
         fences: Whether the results of float arithmetic are fenced (see ``operations``).
+        contracts: Whether the driver may round a product and a sum once; if not, a product in a sum is not fenced.
 
     Raises:
         UnsupportedError: It has atomic operations of 64 bits.
     """
-    return _ShaderPrinter(function, fences).shader()
+    return _ShaderPrinter(function, fences, contracts).shader()
 
 
 class _ShaderPrinter:
     """Prints one kernel."""
 
-    def __init__(self, function: Function, fences: bool) -> None:
-        self.function, self.fences = function, fences
+    def __init__(self, function: Function, fences: bool, contracts: bool) -> None:
+        self.function, self.fences, self.contracts = function, fences, contracts
         self.lines: list[str] = []
         self.constants: dict[Expr, str] = {}
         self.indent = 1
@@ -346,8 +347,12 @@ class _ShaderPrinter:
     def values(self, *roots: Expr) -> list[str]:
         """The values of expressions here; appends a local for each node that is not a leaf."""
         texts: dict[Expr, str] = {}
-        for e in walk(roots):
-            if e.op == "const":
+        nodes = walk(roots)
+        inlined = _products_of_sums(nodes, roots) if self.fences and not self.contracts else set()
+        for e in nodes:
+            if e in inlined:
+                texts[e] = f"({texts[e.args[0]]} * {texts[e.args[1]]})"
+            elif e.op == "const":
                 texts[e] = self._constant(e)
             elif e.op == "local":
                 texts[e] = f"v_{e.value}"
@@ -369,6 +374,20 @@ class _ShaderPrinter:
     def _fresh(self, stem: str) -> str:
         self._count += 1
         return f"{stem}{self._count}"
+
+
+def _products_of_sums(nodes: Sequence[Expr], roots: Sequence[Expr]) -> set[Expr]:
+    """Products that need no fence of their own: each is one term of one sum, whose other term is fenced."""
+    users: dict[Expr, list[Expr]] = {}
+    for e in nodes:
+        for a in e.args:
+            users.setdefault(a, []).append(e)
+    found: set[Expr] = set()
+    for e in nodes:
+        if e.op == "add" and e.dtype in FLOATS:
+            terms = [a for a in e.args if a.op == "mul" and len(users[a]) == 1 and a not in roots]
+            found.update(terms[:1])
+    return found
 
 
 def _word(k: int) -> str:
