@@ -162,7 +162,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
     ),
     "Analog hardware": (
         Page("analog", "Tiles and devices", (
-            "``fb.analog``: tiles of resistive cross-points, models of their devices, settings of their periphery, and layers."
+            "``fb.analog``: tiles of resistive cross-points, their devices, cells and periphery, and layers."
         ), (
             "fb.analog.*",
         )),

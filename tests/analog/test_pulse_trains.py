@@ -7,7 +7,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog
-from firebrick.analog import tile as tile_module
+from firebrick.analog import device_array
 from firebrick.analog.pulse_trains import FULL, levels, made_trains, schedule, trains
 from firebrick.analog.pulsed_update import rounded, set_bits
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
@@ -127,7 +127,7 @@ def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.Mo
         kept.append(made_trains(*args))
         return kept[-1]
 
-    monkeypatch.setattr(tile_module, "made_trains", recorded)
+    monkeypatch.setattr(device_array, "made_trains", recorded)
     for length in (1, 31, 32, 33, 100):
         update = analog.UpdateParameters(desired_bl=length)
         pulses = analog.Tile(6, 4, analog.RPUConfig(update=update), seed=3).update(x, d, 0.5)

@@ -9,7 +9,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog
-from firebrick.analog import tile as tile_module
+from firebrick.analog import device_array
 from firebrick.core.errors import ConfigError
 
 ONE_PULSE = analog.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
@@ -86,7 +86,7 @@ def test_a_batch_is_never_served_by_a_kernel_prepared_for_another(model: analog.
 def test_a_kernel_that_computes_the_first_vector_only_is_found(
     model: analog.PulsedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = tile_module.update_kernel
+    right = device_array.update_kernel
 
     def planted(*key: Any) -> Any:
         kernel = right(*key)
@@ -96,7 +96,7 @@ def test_a_kernel_that_computes_the_first_vector_only_is_found(
 
         return first_only
 
-    monkeypatch.setattr(tile_module, "update_kernel", planted)
+    monkeypatch.setattr(device_array, "update_kernel", planted)
     assert deviation_of_batches(model, [1, 64]) > 0.01
 
 

@@ -84,7 +84,7 @@ def test_what_is_drawn_once_for_a_tile_is_that_of_the_figures(name: str, seed: i
     check(figures.forward_deviations(name, found[name], found["inputs"], seed))
 
 
-@pytest.mark.parametrize("name", [n for n in cases("compound") if n.startswith("exact_sgd")])
+@pytest.mark.parametrize("name", [n for n in cases("compound") if n.startswith("exact")])
 def test_noise_free_courses_of_training_are_met_pulse_by_pulse(name: str) -> None:
     found = figures.figures("compound")
     check(figures.course_deviations(name, found[name], found["task0"], 101))

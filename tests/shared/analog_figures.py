@@ -45,9 +45,28 @@ def settings_of(kind, given):
 
 
 def device_of(given, **changes):
-    """The device of a case, with changed settings."""
+    """The device or cell of a case, with changed settings."""
+    if "unit_cell_devices" in given or "device" in given:
+        return cell_of(given)
     kind = type(analog.preset(given["type"])) if "Preset" in given["type"] else MODELS[given["type"]]
     return kind(**(settings_of(kind, given) | settings_of(kind, changes)))
+
+
+def cell_of(given):
+    """The unit cell of a case."""
+    kind = getattr(analog, given["type"])
+    changes = settings_of(kind, given)
+    changes["unit_cell_devices"] = tuple(map(device_of, given.get("unit_cell_devices") or [given["device"]]))
+    if "update_policy" in changes:
+        changes["update_policy"] = analog.VectorUnitCellUpdatePolicy[changes["update_policy"]]
+    for name in ("transfer_forward", "refresh_forward"):
+        if name in changes:
+            changes[name] = io_of(changes[name])
+    for name in ("transfer_update", "refresh_update"):
+        if name in changes:
+            known = {f.name for f in fields(analog.UpdateParameters)}
+            changes[name] = update_of({k: v for k, v in changes[name].items() if k in known})
+    return kind(**changes)
 
 
 WITHOUT_SPREAD = dict.fromkeys(
@@ -125,7 +144,7 @@ def response_of(device, pulses, size, seed, engine):
     """Weights [devices, points] of a tile under single pulses up, then down."""
     tile = analog.Tile(*size, analog.RPUConfig(device, update=ONE_PULSE), seed=seed, device=engine)
     if device.write_noise_std and device.apply_write_noise_on_set:
-        tile.set_weights(np.zeros(size))
+        tile.place(np.zeros(size))
     seen = [tile.weight.numpy().ravel()]
     for sign in (-1.0, 1.0):
         before = 0
@@ -353,18 +372,28 @@ def _tiles(what, ours, figure, case):
     return found + [Deviation(d.what, d.z / np.sqrt(2.0)) for d in within]
 
 
+def _shifted(x, d, later):
+    """The vectors of a mini-batch but the last of those before, and the last ones."""
+    if later is None:
+        return x[:0], d[:0], (x, d)
+    return fb.concat([later[0], x[:1]]), fb.concat([later[1], d[:1]]), (x[1:], d[1:])
+
+
 def course_deviations(name, case, task, seed, engine="cpu"):
     """Deviations of a noise-free course of training, met at every update that is listed."""
     update, device = update_of(case["update"]), device_of(case["device"])
     perfect = analog.IOParameters(is_perfect=True)
     tile = analog.Tile(8, 6, analog.RPUConfig(device, perfect, perfect, update), seed=seed, device=engine)
     x, target = np.array(task["x"], np.float32), np.array(task["w_target"], np.float32)
-    size, found = task["batch"], []
+    size, found, later = task["batch"], [], None
     for k in range(max(map(int, case["w_after_update"]))):
         rows = x[[(k * size + i) % len(x) for i in range(size)]]
         given = fb.asarray(rows, device=engine)
         d = (tile(given) - fb.asarray(rows @ target.T, device=engine)) / size
-        tile.update(given, d, case["lr"])
+        if case["device"]["type"] == "MixedPrecisionCompound":  # where theirs transfers after the first vector of the next one
+            given, d, later = _shifted(given, d, later)
+        if given.shape[0]:
+            tile.update(given, d, case["lr"])
         tile.end_mini_batch()
         if str(k + 1) in case["w_after_update"]:
             want = np.array(case["w_after_update"][str(k + 1)])

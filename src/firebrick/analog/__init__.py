@@ -15,13 +15,27 @@ from firebrick.analog.io_parameters import (
 from firebrick.analog.layers import Conv2d, Linear
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.mapping_parameter import MappingParameter
+from firebrick.analog.mixed_precision import MixedPrecisionCompound
 from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevice, PowStepDevice
+from firebrick.analog.one_sided import OneSidedUnitCell
 from firebrick.analog.presets import preset
 from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
 from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
 from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice, SoftBoundsDevice, SoftBoundsPmaxDevice
 from firebrick.analog.tile import Tile
 from firebrick.analog.training import SGD, AnalogOptimizer
+from firebrick.analog.transfers import (
+    BufferedTransferCompound,
+    ChoppedTransferCompound,
+    DynamicTransferCompound,
+    TransferCompound,
+)
+from firebrick.analog.unit_cells import (
+    ReferenceUnitCell,
+    UnitCell,
+    VectorUnitCell,
+    VectorUnitCellUpdatePolicy,
+)
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 
 __all__ = [
@@ -30,9 +44,12 @@ __all__ = [
     "AnalogOptimizer",
     "ArithmeticDevice",
     "BoundManagementType",
+    "BufferedTransferCompound",
+    "ChoppedTransferCompound",
     "ConstantStepDevice",
     "Conv2d",
     "DriftParameter",
+    "DynamicTransferCompound",
     "ExpStepDevice",
     "FloatingPointDevice",
     "IOParameters",
@@ -41,20 +58,28 @@ __all__ = [
     "LinearStepDevice",
     "MappedLayer",
     "MappingParameter",
+    "MixedPrecisionCompound",
     "NoiseManagementType",
+    "OneSidedUnitCell",
     "PiecewiseStepDevice",
     "PowStepDevice",
     "PowStepReferenceDevice",
     "PulseType",
     "PulsedDevice",
     "RPUConfig",
+    "ReferenceUnitCell",
     "SoftBoundsDevice",
     "SoftBoundsPmaxDevice",
     "SoftBoundsReferenceDevice",
     "Tile",
     "TileArray",
+    "TransferCompound",
+    "UnitCell",
     "UpdateParameters",
+    "VectorUnitCell",
+    "VectorUnitCellUpdatePolicy",
     "WeightNoiseType",
     "convert",
-    "mapping_report", "preset",
+    "mapping_report",
+    "preset",
 ]  # fmt: skip

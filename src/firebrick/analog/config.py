@@ -9,10 +9,11 @@ from firebrick.analog.io_parameters import IOParameters
 from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.step_devices import ConstantStepDevice
+from firebrick.analog.unit_cells import UnitCell
 from firebrick.analog.update_parameters import UpdateParameters
 from firebrick.core.errors import ConfigError
 
-AnyDevice = PulsedDevice | ArithmeticDevice
+AnyDevice = PulsedDevice | ArithmeticDevice | UnitCell
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class RPUConfig:
     """Configuration of a resistive processing unit: its devices, and the periphery of its three operations.
 
     Args:
-        device: Model of the cross-points.
+        device: Model of the cross-points: a device, or a cell of several.
         forward: Periphery of products W x.
         backward: Periphery of products Wᵀ d. It has no bound management.
         update: The pulsed update.
@@ -43,7 +44,7 @@ class RPUConfig:
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
-            "device": (PulsedDevice, ArithmeticDevice), "forward": (IOParameters,), "backward": (IOParameters,),
+            "device": (PulsedDevice, ArithmeticDevice, UnitCell), "forward": (IOParameters,), "backward": (IOParameters,),
             "update": (UpdateParameters,), "mapping": (MappingParameter,),
         }  # fmt: skip
         for name, kind in kinds.items():

@@ -21,6 +21,7 @@ from firebrick.analog.io_parameters import (
 )
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.core.dtypes import float32
+from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import full, ones_like, zeros
@@ -58,6 +59,21 @@ def drawn_of(io: IOParameters, rows: int, columns: int, normal: Any) -> dict[str
     if io.w_read_asymmetry_dtod > 0.0 and io.mv_type is not AnalogMVType.ONE_PASS:
         found["read_asymmetry"] = 1.0 + io.w_read_asymmetry_dtod * normal((rows, columns))
     return found
+
+
+def check_no_drawn(name: str, io: IOParameters) -> None:
+    """Raise ConfigError if a product has parameters that are drawn once for a tile, or a running mean.
+
+    Args:
+        name: Of the setting, for messages.
+        io: Parameters of the product.
+    """
+    drawn = io.out_noise_std or io.out_nonlinearity or io.v_offset_std or io.w_read_asymmetry_dtod
+    if drawn or io.noise_management is NoiseManagementType.AVERAGE_ABS_MAX:
+        raise ConfigError(
+            f"{name} has nothing that is drawn once for a tile, and no running mean",
+            "out_noise_std, out_nonlinearity, v_offset_std, w_read_asymmetry_dtod or AVERAGE_ABS_MAX", "leave it out",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,13 @@ from typing import Any
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.ideal_devices import FloatingPointDevice
 from firebrick.analog.io_parameters import IOParameters
+from firebrick.analog.mixed_precision import MixedPrecisionCompound
 from firebrick.analog.nonlinear_devices import ExpStepDevice
+from firebrick.analog.one_sided import OneSidedUnitCell
 from firebrick.analog.reference_devices import SoftBoundsReferenceDevice
 from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice
+from firebrick.analog.transfers import ChoppedTransferCompound, DynamicTransferCompound, TransferCompound
+from firebrick.analog.unit_cells import UnitCell, VectorUnitCell, VectorUnitCellUpdatePolicy
 from firebrick.analog.update_parameters import UpdateParameters
 from firebrick.core.errors import ConfigError
 
@@ -67,12 +71,51 @@ def _floating_point() -> RPUConfig:
     return RPUConfig(FloatingPointDevice(), perfect, perfect)
 
 
+NAMES = ("ReRamES", "ReRamSB", "Capacitor", "EcRam", "EcRamMO", "Idealized")
+"""The devices that configurations of several are made of."""
+_LONG = ("EcRam", "EcRamMO", "Idealized")  # of which a transfer may have 100 pulses
+_SINGLE_RANDOM = VectorUnitCellUpdatePolicy.SINGLE_RANDOM
+
+
+def _of_cell(cell: Callable[..., UnitCell], devices: tuple[str, ...], **settings: Any) -> RPUConfig:
+    io = IO["PresetIOParameters"]()
+    made = tuple(DEVICES[f"{name}PresetDevice"]() for name in devices)
+    return RPUConfig(cell(made, **settings), io, io, UpdateParameters())
+
+
+def _tiki_taka(name: str) -> RPUConfig:
+    io = IO["PresetIOParameters"]()
+    return _of_cell(TransferCompound, (name, name), transfer_forward=io, transfer_update=UpdateParameters())
+
+
+def _chopped(cell: Callable[..., UnitCell], name: str, **settings: Any) -> RPUConfig:
+    slots = 100 if name in _LONG else 31
+    return _of_cell(
+        cell, (name, name), transfer_forward=IO["PresetIOParameters"](), auto_scale=True,
+        auto_granularity=1000.0 if name in _LONG else 500.0, fast_lr=0.1 if name in _LONG else 0.5,
+        transfer_update=UpdateParameters(desired_bl=slots, update_management=False, update_bl_management=False), **settings,
+    )  # fmt: skip
+
+
+def _pcm_cell() -> RPUConfig:
+    io = IO["PresetIOParameters"]()
+    return _of_cell(OneSidedUnitCell, ("PCM", "PCM"), refresh_every=1, refresh_forward=io)
+
+
 CONFIGS: dict[str, Callable[[], RPUConfig]] = {
     **{
         f"{name}Preset": partial(_config, f"{name}PresetDevice")
         for name in ("ReRamES", "ReRamSB", "Capacitor", "EcRam", "EcRamMO", "Idealized", "GokmenVlasov")
     },
     "FloatingPointPreset": _floating_point,
+    "PCMPreset": _pcm_cell,
+    **{f"{n}2Preset": partial(_of_cell, VectorUnitCell, (n,) * 2, update_policy=_SINGLE_RANDOM) for n in NAMES},
+    **{f"{n}4Preset": partial(_of_cell, VectorUnitCell, (n,) * 4, update_policy=_SINGLE_RANDOM) for n in NAMES},
+    **{f"MixedPrecision{n}Preset": partial(_of_cell, MixedPrecisionCompound, (n,)) for n in (*NAMES, "GokmenVlasov")},
+    **{f"TikiTaka{n}Preset": partial(_tiki_taka, n) for n in NAMES},
+    **{f"TTv2{n}Preset": partial(_chopped, ChoppedTransferCompound, n, in_chop_prob=0.0) for n in NAMES},
+    **{f"ChoppedTTv2{n}Preset": partial(_chopped, ChoppedTransferCompound, n, in_chop_prob=0.01) for n in NAMES},
+    **{f"AGAD{n}Preset": partial(_chopped, DynamicTransferCompound, n, in_chop_prob=0.02) for n in NAMES},
 }
 
 PRESETS: dict[str, Callable[[], Any]] = {

@@ -92,8 +92,8 @@ def update_kernel(
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
-        learning rate is negative, and the parameters. Its results are the weights, and the number of pulses that each
-        cross-point got.
+        learning rate is negative, which pulses count (see ``device_array.BOTH``), and the parameters. Its results are the
+        weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
@@ -102,7 +102,7 @@ def update_kernel(
 
     def pulsed_update(
         weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, key: Any, ascent: Any,
-        slots: Any, parameters: Any, pulses: Any,
+        side: Any, slots: Any, parameters: Any, pulses: Any,
     ) -> None:  # fmt: skip
         i, j = kernel.index()
         w, least, most = weights[i, j], low[i, j], high[i, j]
@@ -110,9 +110,12 @@ def update_kernel(
         quads = (slots + 3) // 4
         for b in range(x.shape[0]):
             n = count_of(x_lines, d_lines, length, b, i, j)
+            up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+            if side != 0:  # devices that only get pulses up: those up, or those down
+                n = n if up == (side > 0) else 0
+                up = True
             if n > 0:
                 total += n
-                up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
                 for q in range((n + 3) // 4):
                     z0, z1, z2, z3 = 0.0, 0.0, 0.0, 0.0
                     if noisy:
@@ -133,7 +136,7 @@ def update_kernel(
         "weights": changes(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "slots": int,
+        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "slots": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
+from firebrick.analog.device_array import DeviceArray, pulses_of
 from firebrick.analog.factors import Factors, keep
-from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
-from firebrick.analog.normal_numbers import normals
-from firebrick.analog.pulse_trains import made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
-from firebrick.analog.pulsed_update import update_kernel
-from firebrick.analog.update_parameters import PulseType
+from firebrick.analog.unit_cells import UnitCell
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
@@ -30,12 +27,10 @@ from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import log, maximum, minimum, where
-from firebrick.functions.elementwise import pow as pow_
+from firebrick.functions.elementwise import where
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose, reshape
 from firebrick.functions.statistical import max as largest
-from firebrick.functions.statistical import sum as total
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.random import Generator, initial_generator
@@ -58,9 +53,7 @@ class Tile(Module):
 
     Attributes:
         weight: The visible weights, Parameter [rows, columns], from 0.
-        parameters_of_devices: What was drawn for each device, buffers [rows, columns] by name: ``max_bound``, ``min_bound``,
-            ``dwmin_up``, ``dwmin_down``, ``decay_scales``, ``diffusion_rates``, ``reset_bias`` and those of the model.
-        persistent: The weights without write noise, for devices that have it; else None.
+        arrays: The devices: one array, or one for each device of a unit cell.
         scale: Digital factors of the outputs, buffer [rows]; None for 1. The tile then stands for scale · W.
 
     Raises:
@@ -88,30 +81,37 @@ class Tile(Module):
         where_ = find_device(device)
         sent = partial(asarray, dtype=float32, device=where_)
         model = config.device
-        seed_of_devices = getattr(model, "construction_seed", 0)
-        draws = Generator(seed_of_devices) if seed_of_devices else self.generator.fork()
+        models = model.unit_cell_devices if isinstance(model, UnitCell) else (model,)
+        self.weight = Parameter(sent(np.zeros((rows, columns))))
+        self.arrays: list[DeviceArray] = []
+        for one in models:
+            seed_of_devices = getattr(one, "construction_seed", 0)
+            draws = Generator(seed_of_devices) if seed_of_devices else self.generator.fork()
+            weight = Buffer(sent(np.zeros((rows, columns)))) if isinstance(model, UnitCell) else self.weight
+            self.arrays.append(DeviceArray(one, weight=weight, generator=self.generator, draws=draws))
+        self.state_of_cell: dict[str, Buffer] = {}
+        if isinstance(model, UnitCell):
+            self.state_of_cell = {n: Buffer(asarray(v, device=where_)) for n, v in model.initial(rows, columns).items()}
 
-        def normal(shape: tuple[int, ...] = (rows, columns)) -> np.ndarray[Any, Any]:
+        def normal(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
             return np.array(draws.normal(shape, device="numpy").numpy(), np.float64)
 
-        def uniform() -> np.ndarray[Any, Any]:
-            return np.array(draws.uniform((rows, columns), device="numpy").numpy(), np.float64)
-
-        drawn = model.populate((rows, columns), normal, uniform)
-        self.parameters_of_devices = {n: Buffer(sent(np.broadcast_to(v, (rows, columns)))) for n, v in drawn.items()}
         self.drawn_forward = {n: Buffer(sent(v)) for n, v in drawn_of(config.forward, rows, columns, normal).items()}
         self.drawn_backward = {n: Buffer(sent(v)) for n, v in drawn_of(config.backward, columns, rows, normal).items()}
-        self.weight = Parameter(sent(np.zeros((rows, columns))))
-        self.persistent = Buffer(sent(np.zeros((rows, columns)))) if self._write_noise else None
         self.scale = Buffer(sent(np.ones(rows))) if config.mapping.weight_scaling_omega else None
         averages = NoiseManagementType.AVERAGE_ABS_MAX
         self.average_input = Buffer(sent(0.0)) if config.forward.noise_management is averages else None
         self.average_error = Buffer(sent(0.0)) if config.backward.noise_management is averages else None
-        if isinstance(model, PulsedDevice):
-            model.names(drawn)
-            if model.drift.active:
-                self.drift_state = {n: Buffer(sent(np.zeros((rows, columns)))) for n in ("last", "start", "written")}
-                self.drift_time = Buffer(sent(0.0))
+
+    @property
+    def parameters_of_devices(self) -> dict[str, Buffer]:
+        """What was drawn for each device, buffers [rows, columns] by name; of unit cells, for the first device of each."""
+        return self.arrays[0].hidden
+
+    @property
+    def persistent(self) -> Buffer | None:
+        """The weights without write noise, for devices that have it; of unit cells, those of the first device of each."""
+        return self.arrays[0].persistent
 
     # products
 
@@ -198,72 +198,24 @@ class Tile(Module):
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
         with no_grad():
-            return self._updated(x.detach(), d.detach() if self.scale is None else d.detach() / self.scale, lr)
-
-    def _updated(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        w: Tensor
-        pulses: Tensor
-        model, parameters = self.config.device, self.config.update
-        rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
-        if isinstance(model, ArithmeticDevice) or parameters.pulse_type in (PulseType.NONE, PulseType.NONE_WITH_DEVICE):
-            w = self._acted_on - matmul(matrix_transpose(d), x) * rate
-            self._set(self._within(w) if parameters.pulse_type is PulseType.NONE_WITH_DEVICE else w)
-            return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
-        assert isinstance(model, PulsedDevice)
-        slots = parameters.desired_bl
-        if not parameters.fixed_bl and not parameters.update_bl_management:
-            if isinstance(lr, Tensor):
-                raise ConfigError(
-                    "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
-                    "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
-                )  # fmt: skip
-            slots = most_slots(parameters, float(lr), model.granularity)
-        keys = [self.generator.key(device=x.device) for _ in range(3)]
-        trains = made_trains(x, d, rate, model.granularity, parameters, slots, (keys[0], keys[1]))
-        own, shared = model.names(self.parameters_of_devices)
-        kernel = update_kernel(model.pulse_function(), own, shared, parameters.pulse_type, model.noisy)
-        low, high = model.limits(dict(self.parameters_of_devices))
-        numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
-        w, pulses = kernel(
-            self._acted_on, low, high, x, d, trains.x, trains.d, trains.length, keys[2], rate < 0.0, slots,
-            *(self.parameters_of_devices[n] for n in own), *numbers,
-        )  # fmt: skip
-        self._rebind(w, w if self.persistent is None else where(pulses > 0, self._with_write_noise(w), self.weight))
-        return pulses
+            x, d = x.detach(), d.detach() if self.scale is None else d.detach() / self.scale
+            model = self.config.device
+            if isinstance(model, UnitCell):
+                counts = model.update(self, x, d, lr)
+                self.show()
+                return counts
+            step = model.granularity if isinstance(model, PulsedDevice) else None
+            return self.arrays[0].apply_pulses(pulses_of(x, d, lr, self.config.update, step, self.generator))
 
     # state
 
-    @property
-    def _write_noise(self) -> bool:
+    def show(self) -> None:
+        """Set the visible weights to those of the devices of unit cells."""
         model = self.config.device
-        return isinstance(model, PulsedDevice) and model.write_noise_std > 0.0
-
-    @property
-    def _acted_on(self) -> Tensor:
-        """The weights that pulses change, untracked."""
-        return (self.weight if self.persistent is None else self.persistent).detach()
-
-    def _set(self, w: Tensor) -> None:
-        """Set the weights that pulses change, and the visible ones."""
-        self._rebind(w, w if self.persistent is None else self._with_write_noise(w))
-
-    def _rebind(self, w: Tensor, visible: Tensor) -> None:
-        """Set the weights that pulses change and the visible ones, both or none."""
-        commit = Commit()
-        commit.rebind(self.weight, visible)
-        if self.persistent is not None:
-            commit.rebind(self.persistent, w)
-        commit.apply()
-
-    def _with_write_noise(self, w: Tensor) -> Tensor:
-        model = self.config.device
-        assert isinstance(model, PulsedDevice)
-        noise: Tensor = normals(self.generator.key(device=w.device), self.rows, self.columns, 0)
-        return w + noise * (model.write_noise_std * model.dw_min)
-
-    def _within(self, w: Tensor) -> Tensor:
-        limits = self.config.device.limits(dict(self.parameters_of_devices))
-        return w if limits is None else minimum(maximum(w, limits[0]), limits[1])
+        if isinstance(model, UnitCell):
+            commit = Commit()
+            commit.rebind(self.weight, model.visible([a.weight.detach() for a in self.arrays], self.state_of_cell))
+            commit.apply()
 
     def set_weights(self, weights: Any) -> int:
         """Set the weights. Each is clipped to the bounds of its device, with a warning of how many were.
@@ -297,18 +249,16 @@ class Tile(Module):
             raise ShapeError(
                 f"Tile.set_weights: weights are [{self.rows}, {self.columns}]", describe("weights", given), "reshape them"
             )
+        model = self.config.device
         with no_grad():
-            wanted = given.detach()
-            w = self._within(wanted)
-            if not getattr(self.config.device, "apply_write_noise_on_set", True):
-                self._rebind(w, w)
-            else:
-                self._set(w)
+            wanted = [given.detach()] if not isinstance(model, UnitCell) else model.parts(given.detach())
+            clipped = max(a.place(w) for a, w in zip(self.arrays, wanted, strict=True) if w is not None)
+            self.show()
             if scale is not None and self.scale is not None:
                 commit = Commit()
                 commit.rebind(self.scale, asarray(np.array(scale), dtype=float32, device=self.weight.device))
                 commit.apply()
-        return 0 if hooks.trace() is not None else int(total(w != wanted).item())
+        return clipped
 
     def scaled_weights(self) -> Tensor:
         """The weights that the tile stands for: scale · W, untracked."""
@@ -318,21 +268,23 @@ class Tile(Module):
     def decay(self) -> None:
         """Weights decay towards the reset level by one mini-batch: w ← clip((w - b) · s + b)."""
         with no_grad():
-            p = self.parameters_of_devices
-            self._set(self._within((self._acted_on - p["reset_bias"]) * p["decay_scales"] + p["reset_bias"]))
+            for array in self.arrays:
+                array.decay()
+            self.show()
 
     def diffuse(self) -> None:
         """Weights diffuse by one mini-batch: w ← clip(w + rate · ξ)."""
         with no_grad():
-            noise = normals(self.generator.key(device=self.weight.device), self.rows, self.columns, 0)
-            self._set(self._within(self._acted_on + noise * self.parameters_of_devices["diffusion_rates"]))
+            for array in self.arrays:
+                array.diffuse()
+            self.show()
 
     def end_mini_batch(self) -> None:
         """What happens after each mini-batch: decay and diffusion, where the device has them. ``analog.SGD`` calls it."""
-        if self.config.device.lifetime > 0.0:
-            self.decay()
-        if self.config.device.diffusion > 0.0:
-            self.diffuse()
+        with no_grad():
+            for array in self.arrays:
+                array.end_mini_batch()
+            self.show()
 
     def reset(self, first: int = 0, count: int | None = None, probability: float = 1.0) -> None:
         """Reset the devices of columns: w ← clip(b + reset_std · ξ).
@@ -345,24 +297,18 @@ class Tile(Module):
         Raises:
             ConfigError: The device cannot be reset, or an argument has no meaning.
         """
-        std = getattr(self.config.device, "reset_std", None)
-        if std is None:
-            raise ConfigError("Tile.reset: a device that can be reset", type(self.config.device).__name__, "use another device")
         count = self.columns if count is None else count
         if not 0 <= first < self.columns or not 0 <= count <= self.columns or not 0.0 <= probability <= 1.0:
-            raise ConfigError(
-                f"Tile.reset: columns below {self.columns}, and a probability",
-                f"{first}, {count}, {probability}",
-                "correct them",
-            )
+            given = f"{first}, {count}, {probability}"
+            raise ConfigError(f"Tile.reset: columns below {self.columns}, and a probability", given, "correct them")
+        device = self.weight.device
         with no_grad():
-            device = self.weight.device
-            noise = normals(self.generator.key(device=device), self.rows, self.columns, 0)
-            after = self._within(self.parameters_of_devices["reset_bias"] + noise * std)
             chosen = asarray((np.arange(self.columns) - first) % self.columns < count, device=device)
             if probability < 1.0:
                 chosen = chosen & self.generator.bernoulli((self.rows, self.columns), p=probability, device=device)
-            self._set(where(chosen, after, self._acted_on))
+            for array in self.arrays:
+                array.reset(chosen)
+            self.show()
 
     def drift(self, seconds: float) -> None:
         """Conductances drift for a time, by the device's ``DriftParameter``; nothing happens where it has none.
@@ -379,31 +325,10 @@ class Tile(Module):
         given: Any = seconds
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 < given < math.inf:
             raise ConfigError("Tile.drift: seconds is a number > 0", repr(seconds), "pass the time that passes")
-        model = self.config.device
-        if not isinstance(model, PulsedDevice) or not model.drift.active:
-            return
-        p, device = model.drift, self.weight.device
         with no_grad():
-            w, before, state = self._acted_on, self.drift_time.detach(), self.drift_state
-            written = absolute(state["last"] - w) > p.reset_tol
-            first, start = where(written, w, state["written"]), where(written, before, state["start"])
-            now = before + seconds / p.t_0
-            nu = self.parameters_of_devices["drift_nu"].detach()
-            if p.nu_std > 0.0:
-                nu = nu * (normals(self.generator.key(device=device), self.rows, self.columns, 0) * p.nu_std + 1.0)
-            if p.nu_k != 0.0:
-                nu = nu - log((first - p.w_offset) / p.wg_ratio + p.g_offset) * p.nu_k + p.nu_k * p.log_g0
-            share = pow_(maximum(now - start, 1.0), -nu)
-            offset = p.g_offset * p.wg_ratio + p.w_offset
-            after = first * share + (share - 1.0) * offset
-            if p.w_noise_std > 0.0:
-                after = after + normals(self.generator.key(device=device), self.rows, self.columns, 0) * p.w_noise_std
-            self._set(self._within(after))
-            commit = Commit()
-            for name, t in {"written": first, "start": start, "last": self._acted_on}.items():
-                commit.rebind(state[name], t)
-            commit.rebind(self.drift_time, now)
-            commit.apply()
+            for array in self.arrays:
+                array.drift(seconds)
+            self.show()
 
     def describe(self) -> str:
         return f"{self.rows}, {self.columns}, {type(self.config.device).__name__}"

@@ -1,0 +1,267 @@
+"""``DeviceArray``: an array of devices of one model, with their state; what pulses, time and writing do to it.
+
+Its methods compute with untracked tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firebrick.analog.ideal_devices import ArithmeticDevice
+from firebrick.analog.normal_numbers import normals
+from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
+from firebrick.analog.pulsed_device import PulsedDevice
+from firebrick.analog.pulsed_update import update_kernel
+from firebrick.analog.update_parameters import PulseType, UpdateParameters
+from firebrick.core.commit import Commit
+from firebrick.core.dtypes import float32
+from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+from firebrick.functions.conversion import asarray
+from firebrick.functions.elementwise import abs as absolute
+from firebrick.functions.elementwise import log, maximum, minimum, where
+from firebrick.functions.elementwise import pow as pow_
+from firebrick.functions.linear import matmul
+from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.statistical import sum as total
+from firebrick.nn import Buffer, Module, Parameter
+from firebrick.random import Generator
+
+ARITHMETIC = (PulseType.NONE, PulseType.NONE_WITH_DEVICE)
+"""Pulse types of updates by arithmetic."""
+BOTH, UP_AS_UP, DOWN_AS_UP = 0, 1, -1
+"""What an array does with pulses: all; those up alone; those down alone, as pulses up."""
+
+
+@dataclass(frozen=True)
+class Pulses:
+    """The pulses of an update, for any number of arrays.
+
+    Attributes:
+        x: Inputs [samples, columns].
+        d: Errors [samples, rows].
+        trains: What the lines do; None for an update by arithmetic.
+        rate: Learning rate, 0-d.
+        slots: The longest train.
+        parameters: Of the update.
+    """
+
+    x: Tensor
+    d: Tensor
+    trains: Trains | None
+    rate: Tensor
+    slots: int
+    parameters: UpdateParameters
+
+
+def pulses_of(
+    x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Generator
+) -> Pulses:
+    """The pulses of an update.
+
+    Args:
+        x: Inputs [samples, columns].
+        d: Errors [samples, rows].
+        lr: Learning rate: a number or a 0-d tensor.
+        parameters: Of the update.
+        granularity: Step of a pulse; None for an update by arithmetic.
+        generator: Of the random numbers.
+
+    Raises:
+        ConfigError: Trains grow, and the learning rate is not known.
+    """
+    rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
+    if granularity is None or parameters.pulse_type in ARITHMETIC:
+        return Pulses(x, d, None, rate, 0, parameters)
+    slots = parameters.desired_bl
+    if not parameters.fixed_bl and not parameters.update_bl_management:
+        if isinstance(lr, Tensor):
+            raise ConfigError(
+                "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
+                "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
+            )  # fmt: skip
+        slots = most_slots(parameters, float(lr), granularity)
+    keys = generator.key(device=x.device), generator.key(device=x.device)
+    return Pulses(x, d, made_trains(x, d, rate, granularity, parameters, slots, keys), rate, slots, parameters)
+
+
+class DeviceArray(Module):
+    """An array of devices of one model.
+
+    Args:
+        model: Of the devices.
+        weight: Their visible weights [rows, columns].
+        generator: Of the random numbers of updates, which the tile has.
+        draws: Of the parameters of the devices.
+
+    Attributes:
+        weight: The visible weights.
+        hidden: What was drawn for each device, buffers [rows, columns] by name.
+        persistent: The weights without write noise, for devices that have it; else None.
+    """
+
+    def __init__(
+        self, model: PulsedDevice | ArithmeticDevice, *, weight: Parameter | Buffer, generator: Generator, draws: Generator
+    ) -> None:  # fmt: skip
+        rows, columns = weight.shape
+        self.rows, self.columns, self.model, self.weight, self.generator = rows, columns, model, weight, generator
+        sent = partial(asarray, dtype=float32, device=weight.device)
+
+        def normal() -> np.ndarray[Any, Any]:
+            return np.array(draws.normal((rows, columns), device="numpy").numpy(), np.float64)
+
+        def uniform() -> np.ndarray[Any, Any]:
+            return np.array(draws.uniform((rows, columns), device="numpy").numpy(), np.float64)
+
+        drawn = model.populate((rows, columns), normal, uniform)
+        self.hidden = {n: Buffer(sent(np.broadcast_to(v, (rows, columns)))) for n, v in drawn.items()}
+        noisy = isinstance(model, PulsedDevice) and model.write_noise_std > 0.0
+        self.persistent = Buffer(sent(np.zeros((rows, columns)))) if noisy else None
+        if isinstance(model, PulsedDevice):
+            model.names(drawn)
+            if model.drift.active:
+                self.drift_state = {n: Buffer(sent(np.zeros((rows, columns)))) for n in ("last", "start", "written")}
+                self.drift_time = Buffer(sent(0.0))
+
+    def apply_pulses(self, pulses: Pulses, side: int = BOTH) -> Tensor:
+        """Apply the pulses of an update.
+
+        Args:
+            pulses: From ``pulses_of``.
+            side: Which of them; see ``BOTH``.
+
+        Returns:
+            The number of pulses that each device got, int32 [rows, columns]; zeros where the update is by arithmetic.
+        """
+        model, trains, x, d = self.model, pulses.trains, pulses.x, pulses.d
+        if isinstance(model, ArithmeticDevice) or trains is None:
+            change = matmul(matrix_transpose(d), x) * -pulses.rate
+            if side != BOTH:
+                change = maximum(change * float(side), 0.0)
+            w = self.acted_on + change
+            self.set(self.within(w) if pulses.parameters.pulse_type is PulseType.NONE_WITH_DEVICE else w)
+            return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
+        own, shared = model.names(self.hidden)
+        kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy)
+        low, high = model.limits(dict(self.hidden))
+        numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
+        made: tuple[Tensor, Tensor] = kernel(
+            self.acted_on, low, high, x, d, trains.x, trains.d, trains.length, self.generator.key(device=x.device),
+            pulses.rate < 0.0, side, pulses.slots, *(self.hidden[n] for n in own), *numbers,
+        )  # fmt: skip
+        w, counts = made
+        self._rebind(w, w if self.persistent is None else where(counts > 0, self._with_write_noise(w), self.weight))
+        return counts
+
+    @property
+    def acted_on(self) -> Tensor:
+        """The weights that pulses change, untracked."""
+        return (self.weight if self.persistent is None else self.persistent).detach()
+
+    def set(self, w: Tensor) -> None:
+        """Set the weights that pulses change, and the visible ones."""
+        self._rebind(w, w if self.persistent is None else self._with_write_noise(w))
+
+    def _rebind(self, w: Tensor, visible: Tensor) -> None:
+        """Set the weights that pulses change and the visible ones, both or none."""
+        commit = Commit()
+        commit.rebind(self.weight, visible)
+        if self.persistent is not None:
+            commit.rebind(self.persistent, w)
+        commit.apply()
+
+    def _with_write_noise(self, w: Tensor) -> Tensor:
+        model = self.model
+        assert isinstance(model, PulsedDevice)
+        noise: Tensor = normals(self.generator.key(device=w.device), self.rows, self.columns, 0)
+        return w + noise * (model.write_noise_std * model.dw_min)
+
+    def within(self, w: Tensor) -> Tensor:
+        """Weights clipped to the bounds of the devices."""
+        limits = self.model.limits(dict(self.hidden))
+        return w if limits is None else minimum(maximum(w, limits[0]), limits[1])
+
+    def place(self, wanted: Tensor) -> int:
+        """Set the weights, clipped to the bounds of the devices.
+
+        Args:
+            wanted: Untracked tensor [rows, columns].
+
+        Returns:
+            Number of weights that were clipped; 0 inside a trace, where it is not known.
+        """
+        w = self.within(wanted)
+        if getattr(self.model, "apply_write_noise_on_set", True):
+            self.set(w)
+        else:
+            self._rebind(w, w)
+        return 0 if hooks.trace() is not None else int(total(w != wanted).item())
+
+    def decay(self) -> None:
+        """Weights decay towards the reset level by one mini-batch: w ← clip((w - b) · s + b)."""
+        p = self.hidden
+        self.set(self.within((self.acted_on - p["reset_bias"]) * p["decay_scales"] + p["reset_bias"]))
+
+    def diffuse(self) -> None:
+        """Weights diffuse by one mini-batch: w ← clip(w + rate · ξ)."""
+        noise = normals(self.generator.key(device=self.weight.device), self.rows, self.columns, 0)
+        self.set(self.within(self.acted_on + noise * self.hidden["diffusion_rates"]))
+
+    def end_mini_batch(self) -> None:
+        """What happens after each mini-batch: decay and diffusion, where the device has them. ``analog.SGD`` calls it."""
+        if self.model.lifetime > 0.0:
+            self.decay()
+        if self.model.diffusion > 0.0:
+            self.diffuse()
+
+    def reset(self, chosen: Tensor) -> None:
+        """Reset devices: w ← clip(b + reset_std · ξ).
+
+        Args:
+            chosen: Which, bool [rows, columns] or [columns].
+
+        Raises:
+            ConfigError: The device cannot be reset.
+        """
+        std = getattr(self.model, "reset_std", None)
+        if std is None:
+            raise ConfigError("Tile.reset: a device that can be reset", type(self.model).__name__, "use another device")
+        noise = normals(self.generator.key(device=self.weight.device), self.rows, self.columns, 0)
+        after = self.within(self.hidden["reset_bias"] + noise * std)
+        self.set(where(chosen, after, self.acted_on))
+
+    def drift(self, seconds: float) -> None:
+        """Conductances drift for a time; nothing happens where the model has no drift.
+
+        Args:
+            seconds: Time that passes.
+        """
+        model = self.model
+        if not isinstance(model, PulsedDevice) or not model.drift.active:
+            return
+        p, device = model.drift, self.weight.device
+        w, before, state = self.acted_on, self.drift_time.detach(), self.drift_state
+        written = absolute(state["last"] - w) > p.reset_tol
+        first, start = where(written, w, state["written"]), where(written, before, state["start"])
+        now = before + seconds / p.t_0
+        nu = self.hidden["drift_nu"].detach()
+        if p.nu_std > 0.0:
+            nu = nu * (normals(self.generator.key(device=device), self.rows, self.columns, 0) * p.nu_std + 1.0)
+        if p.nu_k != 0.0:
+            nu = nu - log((first - p.w_offset) / p.wg_ratio + p.g_offset) * p.nu_k + p.nu_k * p.log_g0
+        share = pow_(maximum(now - start, 1.0), -nu)
+        offset = p.g_offset * p.wg_ratio + p.w_offset
+        after = first * share + (share - 1.0) * offset
+        if p.w_noise_std > 0.0:
+            after = after + normals(self.generator.key(device=device), self.rows, self.columns, 0) * p.w_noise_std
+        self.set(self.within(after))
+        commit = Commit()
+        for name, t in {"written": first, "start": start, "last": self.acted_on}.items():
+            commit.rebind(state[name], t)
+        commit.rebind(self.drift_time, now)
+        commit.apply()

@@ -1,0 +1,107 @@
+"""``MixedPrecisionCompound``: gradients are summed digitally, and whole steps of them are written by pulses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from firebrick.analog.checks import check_flags, check_numbers
+from firebrick.analog.device_array import pulses_of
+from firebrick.analog.unit_cells import Array, UnitCell
+from firebrick.core.docstrings import documented_like
+from firebrick.core.dtypes import float32
+from firebrick.core.errors import ConfigError
+from firebrick.core.tensor import Tensor
+from firebrick.functions.conversion import asarray
+from firebrick.functions.elementwise import abs as absolute
+from firebrick.functions.elementwise import equal, floor, remainder, trunc, where
+from firebrick.functions.linear import matmul
+from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.statistical import max as largest
+
+if TYPE_CHECKING:
+    from firebrick.analog.tile import Tile
+
+
+@documented_like(UnitCell)
+@dataclass(frozen=True)
+class MixedPrecisionCompound(UnitCell):
+    """χ ← χ + lr · d xᵀ in digital memory; then n = trunc(χ / g) pulses are written to each device, and χ ← χ - n g.
+
+    Args:
+        transfer_every: Mini-batches from one transfer to the next.
+        granularity_of_transfer: Step g; 0 for that of the device.
+        transfer_lr: Factor of what is written.
+        n_x_bins: Levels that inputs are rounded to for χ; 0 for none.
+        n_d_bins: Levels of errors; 0 for none.
+        stoc_round_x: Whether inputs are rounded stochastically.
+        stoc_round_d: Whether errors are.
+
+    Raises:
+        ConfigError: There is not one device, or a setting has no meaning.
+
+    Example:
+        >>> import firebrick as fb
+        >>> cell = fb.analog.MixedPrecisionCompound((fb.analog.ConstantStepDevice(),))
+        >>> fb.analog.Tile(2, 3, fb.analog.RPUConfig(cell), seed=0).update(fb.ones((4, 3)), fb.ones((4, 2)), 0.1).shape
+        (2, 3)
+    """
+
+    transfer_every: int = 1
+    granularity_of_transfer: float = 0.0
+    transfer_lr: float = 1.0
+    n_x_bins: int = 0
+    n_d_bins: int = 0
+    stoc_round_x: bool = True
+    stoc_round_d: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        if len(self.unit_cell_devices) != 1:
+            raise ConfigError(f"{name}: one device", f"{len(self.unit_cell_devices)}", "pass one")
+        check_flags(name, self, "stoc_round_x", "stoc_round_d")
+        check_numbers(name, self, "granularity_of_transfer", least=0.0)
+        check_numbers(name, self, "transfer_lr", above=0.0)
+        for key, least in (("transfer_every", 1), ("n_x_bins", 0), ("n_d_bins", 0)):
+            value = getattr(self, key)
+            if type(value) is not int or value < least or (value == 1 and key != "transfer_every"):
+                raise ConfigError(
+                    f"{name}: {key} is an int of at least {least or '2, or 0'}", f"{key}={value!r:.60}", "correct it"
+                )
+
+    def initial(self, rows: int, columns: int) -> dict[str, Array]:
+        return {"gradient": np.zeros((rows, columns), np.float32), "mini_batches": np.array(0, np.int64)}
+
+    def visible(self, weights: Sequence[Tensor], state: Mapping[str, Tensor]) -> Tensor:
+        return weights[0] * 1.0
+
+    def parts(self, weights: Tensor) -> list[Tensor | None]:
+        return [weights]
+
+    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
+        state, array = tile.state_of_cell, tile.arrays[0]
+        rate = lr if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
+        x = self._rounded(tile, x, self.n_x_bins, self.stoc_round_x)
+        d = self._rounded(tile, d, self.n_d_bins, self.stoc_round_d)
+        gradient = state["gradient"].detach() + matmul(matrix_transpose(d), x) * rate
+        count = state["mini_batches"].detach() + 1
+        step = self.granularity_of_transfer or self.granularity
+        n = where(equal(remainder(count, self.transfer_every), 0), trunc(gradient / step), 0.0)
+        state["gradient"]._rebind(gradient - n * step)
+        state["mini_batches"]._rebind(count)
+        rows = asarray(np.eye(tile.rows), dtype=float32, device=x.device)
+        parameters = replace(tile.config.update, update_management=True, update_bl_management=True)
+        return array.apply_pulses(pulses_of(n, rows, step * self.transfer_lr, parameters, self.granularity, tile.generator))
+
+    def _rounded(self, tile: Tile, v: Tensor, bins: int, stochastic: bool) -> Tensor:
+        """Vectors rounded to levels between their largest absolute elements."""
+        if not bins:
+            return v
+        width = largest(absolute(v), axis=1, keepdims=True) / (bins // 2)
+        width = where(width > 0.0, width, 1.0)
+        up = tile.generator.uniform(v.shape, device=v.device) if stochastic else 0.5
+        return floor(v / width + up) * width

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import analog, nn
+from firebrick.core.errors import ConfigError, UnsupportedError
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import EagerTrainingWarning, Learner
+
+PLAIN = {
+    "dw_min_dtod": 0.0, "dw_min_std": 0.0, "w_max_dtod": 0.0, "w_min_dtod": 0.0, "up_down_dtod": 0.0,
+}  # fmt: skip
+PERFECT = analog.IOParameters(is_perfect=True)
+IMPLICIT = analog.UpdateParameters(pulse_type=analog.PulseType.DETERMINISTIC_IMPLICIT)
+SINGLE = analog.UpdateParameters(
+    analog.PulseType.DETERMINISTIC_IMPLICIT, desired_bl=1, update_management=False, update_bl_management=False
+)
+SOFT, STEP = analog.SoftBoundsDevice(dw_min=0.01, **PLAIN), analog.ConstantStepDevice(dw_min=0.002, **PLAIN)
+UP = analog.LinearStepDevice(
+    dw_min=0.004, w_min=0.0, gamma_up=0.4, gamma_up_dtod=0.0, gamma_down_dtod=0.0, reset_std=0.0, **PLAIN
+)
+Policy = analog.VectorUnitCellUpdatePolicy
+CELLS: dict[str, analog.UnitCell] = {
+    "vector": analog.VectorUnitCell((STEP, SOFT), gamma_vec=(1.0, 0.5)),
+    "vector, one fixed": analog.VectorUnitCell(
+        (STEP, SOFT), gamma_vec=(0.5, 1.0), update_policy=Policy.SINGLE_FIXED, first_update_idx=1
+    ),
+    "vector, in turn": analog.VectorUnitCell((STEP, SOFT), update_policy=Policy.SINGLE_SEQUENTIAL),
+    "vector, at random": analog.VectorUnitCell((STEP, SOFT), update_policy=Policy.SINGLE_RANDOM),
+    "reference": analog.ReferenceUnitCell((SOFT, STEP)),
+    "one-sided": analog.OneSidedUnitCell((UP, UP)),
+    "one-sided, refreshed": analog.OneSidedUnitCell(
+        (UP, UP), refresh_every=2, refresh_upper_thres=0.3, refresh_lower_thres=0.05, refresh_forward=PERFECT
+    ),
+    "Tiki-Taka": analog.TransferCompound((SOFT, STEP), gamma=0.1, transfer_forward=PERFECT),
+    "Tiki-Taka of three": analog.TransferCompound((SOFT, SOFT, STEP), transfer_forward=PERFECT, transfer_lr=5.0),
+    "Tiki-Taka, buffered": analog.BufferedTransferCompound((SOFT, STEP), transfer_forward=PERFECT, transfer_lr=3.0),
+    "chopped": analog.ChoppedTransferCompound((SOFT, STEP), fast_lr=0.1, out_chop_prob=0.1, transfer_forward=PERFECT),
+    "chopped, scaled": analog.ChoppedTransferCompound((SOFT, STEP), fast_lr=0.3, auto_scale=True, transfer_forward=PERFECT),
+    "dynamic": analog.DynamicTransferCompound((SOFT, STEP), fast_lr=0.1, in_chop_prob=0.25, transfer_forward=PERFECT),
+    "mixed precision": analog.MixedPrecisionCompound((STEP,), n_x_bins=63, n_d_bins=63),
+}
+"""Cells of devices without spread and noise."""
+
+
+@pytest.fixture(params=list(CELLS.values()), ids=list(CELLS))
+def cell(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def tile_of(cell: Any, engine: str = "cpu", update: Any = None, rows: int = 4, columns: int = 3, seed: int = 3) -> analog.Tile:
+    config = analog.RPUConfig(cell, PERFECT, PERFECT, update or analog.UpdateParameters())
+    return analog.Tile(rows, columns, config, seed=seed, device=engine)
+
+
+RNG = np.random.default_rng(31)
+X = RNG.normal(size=(40, 3)).astype(np.float32)
+TARGET = (RNG.normal(size=(4, 3)) * 0.15).astype(np.float32)
+
+
+def regress(tile: analog.Tile, updates: int, size: int = 5, rate: float = 0.1, engine: str = "cpu") -> float:
+    """Fit y = x Wᵀ by mini-batches; the mean square of the error at the end."""
+    for k in range(updates):
+        rows = X[[(k * size + i) % len(X) for i in range(size)]]
+        x = fb.asarray(rows, device=engine)
+        d = (tile(x) - fb.asarray(rows @ TARGET.T, device=engine)) / size
+        tile.update(x, d, rate)
+        tile.end_mini_batch()
+    return float(((X @ tile.weight.numpy().T - X @ TARGET.T) ** 2).mean())
+
+
+def test_a_cell_learns(cell: Any) -> None:
+    before = float(((X @ TARGET.T) ** 2).mean())
+    assert regress(tile_of(cell), 150) < 0.6 * before
+
+
+def test_a_cell_has_the_same_bits_on_the_engine_and_in_the_interpreter(cell: Any) -> None:
+    found = []
+    for engine in ("cpu", "numpy"):
+        tile = tile_of(cell, engine, IMPLICIT)
+        regress(tile, 4, engine=engine)
+        found.append([tile.weight.numpy(), *(a.weight.numpy() for a in tile.arrays)])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_a_cell_goes_on_from_its_state(cell: Any) -> None:
+    first = tile_of(cell)
+    regress(first, 7)
+    second = tile_of(cell, seed=4)
+    second.load_state_dict(first.state_dict())
+    second.generator.set_state(first.generator.state())
+    for tile in (first, second):
+        regress(tile, 3)
+    for (name, a), (_, b) in zip(first.named_buffers(), second.named_buffers(), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy(), err_msg=name)
+    np.testing.assert_array_equal(first.weight.numpy(), second.weight.numpy())
+
+
+def test_weights_that_are_set_are_those_of_the_cell(cell: Any) -> None:
+    tile = tile_of(cell)
+    assert tile.set_weights(TARGET) == 0
+    np.testing.assert_allclose(tile.weight.numpy(), TARGET, atol=1e-6)
+
+
+def test_each_vector_goes_to_the_next_device() -> None:
+    tile = tile_of(CELLS["vector, in turn"], update=SINGLE)
+    for batch in (3, 1, 2):
+        tile.update(fb.ones((batch, 3)), -fb.ones((batch, 4)), 1.0)
+    counts = [round(float(np.mean(a.weight.numpy())) / d.dw_min, 1) for a, d in zip(tile.arrays, (STEP, SOFT), strict=True)]
+    assert counts[0] == 3.0
+    assert 2.8 < counts[1] <= 3.0
+
+
+def test_a_refresh_keeps_the_difference_and_empties_the_devices() -> None:
+    device = analog.ConstantStepDevice(dw_min=0.001, w_min=0.0, reset_std=0.0, **PLAIN)
+    update = analog.UpdateParameters(analog.PulseType.NONE_WITH_DEVICE)
+    cell = analog.OneSidedUnitCell((device, device), refresh_every=1, refresh_forward=PERFECT, refresh_update=update)
+    tile = tile_of(cell)
+    tile.arrays[0].place(fb.full((4, 3), 0.3))
+    tile.arrays[1].place(fb.full((4, 3), 0.5))
+    cell.refresh(tile)
+    np.testing.assert_allclose(tile.arrays[0].weight.numpy(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(tile.arrays[1].weight.numpy(), 0.2, atol=1e-6)
+    cell.refresh(tile)
+    np.testing.assert_allclose(tile.arrays[1].weight.numpy(), 0.2, atol=1e-6)
+
+
+def witness_of_buffered(cell: Any, updates: int, size: int = 5, rate: float = 0.1) -> Any:
+    """Tiki-Taka, version 2, in NumPy: one pulse after the other."""
+    fast, slow, held = np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3))
+    g, vectors, column = cell.granularity, 0, 0
+    for k in range(updates):
+        rows = X[[(k * size + i) % len(X) for i in range(size)]].astype(float)
+        errors = (rows @ slow.T - rows @ TARGET.T.astype(float)) / size
+        for x, d in zip(rows, errors, strict=True):
+            top = rate * np.abs(x).max() * np.abs(d).max() / g
+            length = min(int(np.ceil(top)), 31)
+            p = np.outer(np.abs(d) / np.abs(d).max(), np.abs(x) / np.abs(x).max()) * min(top, 31) / max(length, 1)
+            for at in np.ndindex(4, 3):
+                up = d[at[0]] * x[at[1]] < 0.0
+                for _ in range(int(np.rint(length * p[at]))):
+                    fast[at] += 0.01 * (1.0 - fast[at] / 0.6) if up else -0.01 * (1.0 + fast[at] / 0.6)
+        vectors += size
+        held[:, column] += rate * cell.transfer_lr * fast[:, column]
+        n = np.clip(np.trunc(held[:, column] / 0.002), -1, 1)
+        held[:, column] = np.where(n != 0, held[:, column] * cell.momentum, held[:, column])
+        slow[:, column] += 0.002 * n
+        column = (column + 1) % 3
+    return slow
+
+
+def test_buffered_transfer_is_that_of_the_formulas() -> None:
+    cell = analog.BufferedTransferCompound((SOFT, STEP), transfer_forward=PERFECT, transfer_update=SINGLE, transfer_lr=3.0)
+    tile = tile_of(cell, update=IMPLICIT)
+    regress(tile, 60)
+    want = witness_of_buffered(cell, 60)
+    assert np.abs(want).max() > 0.02
+    np.testing.assert_allclose(tile.weight.numpy(), want, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["Tiki-Taka", "dynamic", "one-sided, refreshed"])
+def test_cells_that_decide_on_the_host_are_refused_in_graphs(name: str) -> None:
+    tile = tile_of(CELLS[name])
+    with pytest.raises(UnsupportedError, match=r"an update that runs as it is written(.|\n)*call it outside of fb\.jit"):
+        fb.jit(lambda t, x, d: t.update(x, d, 0.1))(tile, fb.ones((2, 3)), fb.ones((2, 4)))
+
+
+@pytest.mark.parametrize("name", ["vector, in turn", "one-sided", "mixed precision"])
+def test_other_cells_have_the_same_bits_in_graphs(name: str) -> None:
+    one, other = tile_of(CELLS[name]), tile_of(CELLS[name])
+    step = fb.jit(lambda t, x, d: t.update(x, d, 0.1))
+    for n in (1, 6, 2):
+        x, d = (fb.asarray(RNG.normal(size=(n, m)).astype(np.float32)) for m in (3, 4))
+        one.update(x, d, 0.1)
+        step(other, x, d)
+        np.testing.assert_array_equal(one.weight.numpy(), other.weight.numpy())
+
+
+def test_a_learner_trains_a_model_of_cells_as_it_is_written() -> None:
+    config = analog.RPUConfig(analog.preset("TTv2EcRamPreset").device, PERFECT, PERFECT)
+    model = nn.Sequential(analog.Linear(3, 8, config=config, seed=0), nn.Tanh(), analog.Linear(8, 2, config=config, seed=1))
+    y = (X[:, 0] > X[:, 1]).astype(np.int64)
+    learner = Learner(model, analog.SGD(model, lr=0.5), log=None)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        learner.fit(DataLoader(ArrayDataset(X, y), batch_size=20), epochs=1)
+    assert any(issubclass(w.category, EagerTrainingWarning) and "as it is written" in str(w.message) for w in seen)
+    assert learner.optimizer.step == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: analog.VectorUnitCell(()), "unit_cell_devices are pulsed devices"),
+        (lambda: analog.VectorUnitCell((STEP,), gamma_vec=(1.0, 2.0)), "a factor of each device"),
+        (lambda: analog.VectorUnitCell((STEP,), first_update_idx=1), "first_update_idx is below 1"),
+        (lambda: analog.ReferenceUnitCell((STEP,)), "ReferenceUnitCell: two devices"),
+        (lambda: analog.TransferCompound((STEP,)), "at least two devices"),
+        (lambda: analog.TransferCompound((STEP, STEP), transfer_every=0.0), "transfer_every is a finite number above 0"),
+        (
+            lambda: analog.TransferCompound((STEP, STEP), transfer_forward=analog.IOParameters(out_noise_std=0.1)),
+            "transfer_forward has nothing that is drawn once",
+        ),
+        (lambda: analog.ChoppedTransferCompound((STEP,) * 3), "two devices"),
+        (lambda: analog.ChoppedTransferCompound((STEP, STEP), in_chop_prob=2.0), r"in_chop_prob is in \[0, 1\]"),
+        (lambda: analog.ChoppedTransferCompound((STEP, STEP), gamma=0.1), "gamma is 0"),
+        (lambda: analog.DynamicTransferCompound((STEP, STEP), in_chop_prob=0.0), "in_chop_prob is above 0"),
+        (lambda: analog.MixedPrecisionCompound((STEP, STEP)), "one device"),
+        (lambda: analog.MixedPrecisionCompound((STEP,), n_x_bins=1), "n_x_bins is an int of at least 2, or 0"),
+        (lambda: analog.OneSidedUnitCell((UP, UP), refresh_forward=3), "reads have IOParameters"),
+    ],
+)  # fmt: skip
+def test_a_cell_without_meaning_is_refused(make: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        make()
