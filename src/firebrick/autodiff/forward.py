@@ -13,7 +13,7 @@ from typing import Any
 from firebrick.autodiff.backward import check_cotangent, filled
 from firebrick.autodiff.linear import Linear
 from firebrick.autodiff.tape import own_handle
-from firebrick.autodiff.transforms import check_floating
+from firebrick.autodiff.transforms import check_floating, check_primals
 from firebrick.core import trees
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
@@ -157,6 +157,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         >>> y.item(), dy.item()
         (9.0, 6.0)
     """
+    check_primals("jvp", tuple(primals))
     given, along, spec = _pairs("jvp", primals, tangents)
     level = Level(getattr(fn, "__name__", type(fn).__name__), DIRECTIONS)
     token = enter(level)
@@ -211,8 +212,7 @@ def linearize(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
         (8.0, 12.0, 6.0)
     """
     given, spec = trees.flatten(primals)
-    for (path, p), _ in zip(trees.leaves_with_paths(primals), given, strict=True):
-        check_floating(f"primals{path}", p)
+    check_primals("linearize", primals)
     at = Linear(lambda *leaves: fn(*trees.unflatten(spec, list(leaves))), given)
 
     def push(*tangents: Any) -> Any:

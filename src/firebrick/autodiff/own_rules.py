@@ -25,7 +25,7 @@ from firebrick.core.batched import batched
 from firebrick.core.duals import dual
 from firebrick.core.errors import GradientError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
-from firebrick.core.levels import Inner, Level, enter, leave
+from firebrick.core.levels import Level, enter, innermost_of, leave
 from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.ops.reduction import sum_
@@ -56,7 +56,7 @@ class Call:
 
 def call(c: Call, operands: Flat) -> Flat:
     """The results of a function with rules of its own."""
-    level = _level(operands)
+    level = innermost_of(operands)
     kept: list[Flat] = []
     if level is None:
         results = _executed(c, operands, kept)
@@ -75,17 +75,6 @@ def call(c: Call, operands: Flat) -> Flat:
             )  # fmt: skip
         hooks.record(_op(c, kept), tuple(operands), {}, tuple(results))
     return results
-
-
-def _level(operands: Flat) -> Level | None:
-    """The innermost level among operands that runs here."""
-    trace = hooks.trace()
-    found: Level | None = None
-    for t in operands:
-        data = t.storage.data
-        if isinstance(data, Inner) and data.level.trace is trace and (found is None or data.level.depth > found.depth):
-            found = data.level
-    return found
 
 
 def _executed(c: Call, operands: Flat, kept: list[Flat]) -> Flat:
