@@ -375,6 +375,22 @@ def test_a_change_of_a_tensor_that_was_there_is_refused_and_undone(change: Calla
     same(state, f64(WEIGHT))
 
 
+def test_anomalies_are_found_in_any_example_inside_and_outside() -> None:
+    x = f64(ROWS)
+    with fb.detect_anomaly():
+        same(fb.vmap(fb.grad(lambda t: fb.sum(t * t)))(x), x * 2.0)
+        with pytest.raises(fb.GradientError, match="log made the first NaN"):
+            fb.vmap(fb.grad(lambda t: fb.sum(fb.log(t))))(x)
+        with pytest.raises(fb.GradientError, match="log made the first NaN"):
+            fb.grad(lambda x: fb.sum(fb.vmap(fb.log)(x)))(x)
+
+
+def test_what_is_the_same_for_all_examples_may_be_read() -> None:
+    loss = lambda w, t: fb.sum(w * t) if fb.sum(w).item() > 0.0 else fb.sum(t)  # noqa: E731
+    w = f64(np.abs(WEIGHT))
+    same(fb.vmap(fb.grad(loss), in_axes=(None, 0))(w, f64(ROWS)), f64(ROWS))
+
+
 def test_threads_map_functions_at_the_same_time() -> None:
     found: dict[int, Any] = {}
     x = f64(ROWS)
@@ -399,6 +415,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "numbers differ": (lambda: fb.vmap(IDENTITY)(X, W), "same number of examples\nReceived: 4 in args.0.: .*, 3 in"),
     "nothing mapped": (lambda: fb.vmap(IDENTITY, in_axes=None)(X), "has an axis of examples\nReceived: in_axes=None"),
     "no tensor": (lambda: fb.vmap(IDENTITY)(3), "has an axis of examples"),
+    "NumPy": (lambda: fb.vmap(IDENTITY)(X, ROWS), r"vmap: args\[1\] must be a Firebrick tensor\nReceived: args\[1\]: a NumPy"),
     "no such axis": (lambda: fb.vmap(IDENTITY, in_axes=2)(X), "axis 2 for an argument of <lambda>, which has 2 axes"),
     "a scalar": (lambda: fb.vmap(IDENTITY)(fb.sum(X)), "axis 0 for an argument of <lambda>, which has 0 axes"),
     "too many axes": (lambda: fb.vmap(IDENTITY, in_axes=(0, 0))(X), "in_axes has the structure.*\n.*2 entries"),

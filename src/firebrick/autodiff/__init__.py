@@ -9,6 +9,7 @@ from firebrick.autodiff.forward import jvp, linearize
 from firebrick.autodiff.gradcheck import gradcheck
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.jacobians import hessian, jacobian
+from firebrick.autodiff.own_rules import custom_jvp, custom_vjp
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.autodiff.transforms import grad, value_and_grad, vjp
 from firebrick.autodiff.vmap import vmap
@@ -19,6 +20,8 @@ __all__ = [
     "backward",
     "checkpoint",
     "checkpointing",
+    "custom_jvp",
+    "custom_vjp",
     "detect_anomaly",
     "distributed_params",
     "grad",

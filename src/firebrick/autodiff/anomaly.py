@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff.tape import Node, anomaly
+from firebrick.core.batched import values_of_all
 from firebrick.core.errors import GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
@@ -41,7 +42,8 @@ def detect_anomaly() -> Iterator[None]:
 def _has_nan(t: Tensor) -> bool:
     if not t.dtype.is_inexact:
         return False
-    return bool(np.isnan(hooks.to_host(t).astype(np.complex128 if t.dtype.kind == "complex" else np.float64)).any())
+    host = hooks.to_host(values_of_all(t))
+    return bool(np.isnan(host.astype(np.complex128 if t.dtype.kind == "complex" else np.float64)).any())
 
 
 def check_forward(op: Op, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:

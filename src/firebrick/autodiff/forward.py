@@ -13,7 +13,7 @@ from typing import Any
 from firebrick.autodiff.backward import check_cotangent, filled
 from firebrick.autodiff.linear import Linear
 from firebrick.autodiff.tape import own_handle
-from firebrick.autodiff.transforms import check_floating
+from firebrick.autodiff.transforms import check_floating, check_primals
 from firebrick.core import trees
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
@@ -27,7 +27,7 @@ from firebrick.core.precision import narrowed, widened
 from firebrick.core.tensor import Tensor
 
 
-def _taken(t: Tensor, level: Level) -> tuple[Tensor, Tensor | None]:
+def taken_apart(t: Tensor, level: Level) -> tuple[Tensor, Tensor | None]:
     """The value and the tangent that a level has beneath a tensor."""
     data = t.storage.data
     return (data.value, data.tangent) if type(data) is Dual and data.level is level else (t, None)
@@ -37,7 +37,7 @@ def execute(
     level: Level, op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]
 ) -> tuple[Tensor, ...]:
     """The results of an operation, with their tangents."""
-    values, tangents = zip(*(_taken(t, level) for t in inputs), strict=True)
+    values, tangents = zip(*(taken_apart(t, level) for t in inputs), strict=True)
     if any(v.node is not None for v in values):
         level.tracked = True
     made = bind(op, values, params)
@@ -62,7 +62,7 @@ def _tangents(
 
         def each(fn: Callable[..., Any]) -> Any:
             out = fn(*(dual(level, v, t) for v, t in zip(given[0], given[1], strict=True)), **params)
-            several = tuple(_taken(t, level)[1] for t in (out if isinstance(out, tuple) else (out,)))
+            several = tuple(taken_apart(t, level)[1] for t in (out if isinstance(out, tuple) else (out,)))
             return several if len(several) > 1 else several[0]
 
         found = op.jvp(Forward(op, given[0], given[1], given[2], params, wide, each))
@@ -157,6 +157,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         >>> y.item(), dy.item()
         (9.0, 6.0)
     """
+    check_primals("jvp", tuple(primals))
     given, along, spec = _pairs("jvp", primals, tangents)
     level = Level(getattr(fn, "__name__", type(fn).__name__), DIRECTIONS)
     token = enter(level)
@@ -176,7 +177,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         if not isinstance(t, Tensor):
             received = f"result{path}: {type(t).__name__}"
             raise GradientError("a function to differentiate returns tensors", received, "return tensors only")
-    pairs = [_taken(t, level) for t in leaves]
+    pairs = [taken_apart(t, level) for t in leaves]
     values = [own_handle(v) for v, _ in pairs]
     directions = [filled(0.0, v._another()) if t is None else own_handle(t) for v, t in pairs]
     return trees.unflatten(structure, values), trees.unflatten(structure, directions)
@@ -211,8 +212,7 @@ def linearize(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
         (8.0, 12.0, 6.0)
     """
     given, spec = trees.flatten(primals)
-    for (path, p), _ in zip(trees.leaves_with_paths(primals), given, strict=True):
-        check_floating(f"primals{path}", p)
+    check_primals("linearize", primals)
     at = Linear(lambda *leaves: fn(*trees.unflatten(spec, list(leaves))), given)
 
     def push(*tangents: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from firebrick.autodiff.forward import jvp
 from firebrick.autodiff.linear import Linear
-from firebrick.autodiff.transforms import check_floating, check_function, grad
+from firebrick.autodiff.transforms import check_function, check_primals, grad
 from firebrick.autodiff.vmap import vmap
 from firebrick.core import trees
 from firebrick.core.errors import ConfigError
@@ -56,8 +56,7 @@ def jacobian(fn: Callable[..., Any], *, mode: str = "reverse") -> Callable[..., 
     @wraps(fn)
     def derivatives(argument: Any, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = trees.flatten(argument)
-        for (path, _), leaf in zip(trees.leaves_with_paths(argument), leaves, strict=True):
-            check_floating(f"argument{path}", leaf)
+        check_primals("jacobian", argument, "argument")
 
         def flat(*values: Tensor) -> Any:
             return fn(trees.unflatten(spec, list(values)), *args, **kwargs)

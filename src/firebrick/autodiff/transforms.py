@@ -322,6 +322,16 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
     return _pulled(fn, _primals("vjp", primals))
 
 
+def check_primals(name: str, primals: Any, shown: str = "primals") -> None:
+    """Check that what is differentiated are floating tensors, and no modules."""
+    for path, leaf in trees.leaves_with_paths(primals):
+        if _is_module(leaf):
+            raise OperandError(
+                f"{name} takes tensors and trees of tensors", "a module", "use fb.value_and_grad for modules", op=name
+            )
+        check_floating(f"{shown}{path}", leaf)
+
+
 def _primals(name: str, primals: tuple[Any, ...]) -> Leaves:
     leaves = Leaves(list(primals))
     if leaves.modular:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from firebrick.autodiff.batching import EXAMPLES, with_examples
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import own_handle
@@ -21,7 +23,7 @@ from firebrick.core.errors import OperandError, OutOfRangeError, ShapeError, Sta
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled
 from firebrick.core.levels import Level, enter, leave
-from firebrick.core.operands import describe
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops.movement import permute
@@ -149,6 +151,8 @@ class _Call:
 
     def _count(self, path: str, leaf: Any, axis: int) -> None:
         """Note the number of examples of an argument."""
+        if isinstance(leaf, np.ndarray):
+            raise not_a_tensor("vmap", path, leaf, None)
         tensors = [(path, leaf)] if isinstance(leaf, Tensor) else _tensors_of(leaf) if _is_module(leaf) else []
         for name, t in tensors:
             if not -t.ndim <= axis < t.ndim:

@@ -17,11 +17,11 @@ from firebrick.core.tensor import Tensor
 class Batched(Inner):
     """The data of a tensor of one example: ``value`` has those of all (or, without ``mapped``, is the same for all)."""
 
-    __slots__ = ("mapped", "value")
+    __slots__ = ("mapped",)
 
     def __init__(self, level: Level, value: Tensor, mapped: bool) -> None:
         super().__init__(level, value)
-        self.value, self.mapped = value, mapped
+        self.mapped = mapped
 
     def readable(self) -> Tensor | None:
         return None if self.mapped else self.value
@@ -62,9 +62,9 @@ def box(level: Level, t: Tensor) -> Tensor:
 
 
 def values_of_all(t: Tensor) -> Tensor:
-    """The tensor beneath levels of ``vmap``, with the values of all examples."""
+    """The tensor beneath all levels, with the values of all examples."""
     data = t.storage.data
-    while type(data) is Batched:
+    while isinstance(data, Inner):
         t = data.value
         data = t.storage.data
     return t

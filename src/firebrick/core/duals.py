@@ -12,11 +12,11 @@ from firebrick.core.tensor import Tensor
 class Dual(Inner):
     """The data of a tensor with a ``tangent``; None for zero."""
 
-    __slots__ = ("tangent", "value")
+    __slots__ = ("tangent",)
 
     def __init__(self, level: Level, value: Tensor, tangent: Tensor | None) -> None:
         super().__init__(level, value, tangent)
-        self.value, self.tangent = value, tangent
+        self.tangent = tangent
 
     def readable(self) -> Tensor | None:
         return self.value

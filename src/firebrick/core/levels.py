@@ -12,7 +12,7 @@ has no tangent, and has a place of its own on the tape.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -73,13 +73,13 @@ innermost, enter, leave = _current.get, _current.set, _current.reset
 
 
 class Inner(Absent):
-    """The data of a tensor that belongs to a level."""
+    """The data of a tensor that belongs to a level: ``value`` beneath it has its values, or those of all examples."""
 
-    __slots__ = ("level",)
+    __slots__ = ("level", "value")
 
-    def __init__(self, level: Level, *values: Tensor | None) -> None:
-        self.level = level
-        if any(v is not None and v.node is not None for v in values):
+    def __init__(self, level: Level, value: Tensor, *others: Tensor | None) -> None:
+        self.level, self.value = level, value
+        if any(v is not None and v.node is not None for v in (value, *others)):
             level.tracked = True
 
     @abstractmethod
@@ -135,15 +135,21 @@ def storage_of(data: Inner, like: Tensor) -> Storage:
     return Storage(data, like.device._memory, 0)
 
 
+def innermost_of(operands: Sequence[Tensor]) -> Level | None:
+    """The innermost level among operands that runs here."""
+    trace = hooks.trace()
+    found: Level | None = None
+    for t in operands:
+        data = t.storage.data
+        if isinstance(data, Inner) and data.level.trace is trace and (found is None or data.level.depth > found.depth):
+            found = data.level
+    return found
+
+
 def execute(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> tuple[Tensor, ...] | None:
     """The results of an operation by the innermost level among its operands; None if none belongs to a level that runs
     here."""
-    trace = hooks.trace()
-    level: Level | None = None
-    for t in inputs:
-        data = t.storage.data
-        if isinstance(data, Inner) and data.level.trace is trace and (level is None or data.level.depth > level.depth):
-            level = data.level
+    level = innermost_of(inputs)
     return None if level is None else level.kind.execute(level, op, inputs, params, avals)
 
 
