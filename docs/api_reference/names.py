@@ -11,8 +11,8 @@ from typing import Any
 import firebrick as fb
 
 NAMESPACES = (
-    "fb", "fb.linalg", "fb.fft", "fb.random", "fb.nn", "fb.nn.initial", "fb.optim", "fb.data", "fb.train", "fb.models",
-    "fb.distributed", "fb.analog", "fb.testing", "fb.interop.einops", "fb.kernel",
+    "fb", "fb.linalg", "fb.fft", "fb.random", "fb.distributions", "fb.nn", "fb.nn.initial", "fb.optim", "fb.data", "fb.train",
+    "fb.models", "fb.distributed", "fb.analog", "fb.testing", "fb.interop.einops", "fb.kernel",
 )  # fmt: skip
 """Public modules, in the order in which a name that several of them have is described."""
 

@@ -78,6 +78,11 @@ PAGES: dict[str, tuple[Page, ...]] = {
         )),
         Page("fft", "Fourier transforms", "``fb.fft``: discrete Fourier transforms.", ("fb.fft.*",)),
         Page("random", "Random numbers", "``fb.random``: generators and distributions.", ("fb.random.*",)),
+        Page("distributions", "Distributions", (
+            "``fb.distributions``: samples, logarithms of probabilities, moments, entropies and divergences."
+        ), (
+            "fb.distributions.*",
+        )),
         Page("networks", "Functions of neural networks", (
             "Convolution, pooling, normalisation, attention and interpolation as functions."
         ), (

@@ -1,0 +1,353 @@
+"""Discrete distributions: events, classes and counts.
+
+Probabilities of events and classes are given as such or by their logits: log(p / (1 - p)) of an event, log(p) of a class up
+to a constant.
+"""
+
+from __future__ import annotations
+
+import math
+
+from firebrick.core.dtypes import int64
+from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
+from firebrick.core.settings import whole
+from firebrick.core.tensor import Tensor
+from firebrick.distributions.base import Distribution, Value, inside, one_of
+from firebrick.distributions.positive import times_log
+from firebrick.functions.activation import log_sigmoid
+from firebrick.functions.elementwise import (
+    astype,
+    clip,
+    equal,
+    exp,
+    floor,
+    greater_equal,
+    isfinite,
+    less,
+    less_equal,
+    log,
+    log1p,
+    logical_and,
+    sigmoid,
+    square,
+    where,
+)
+from firebrick.functions.indexing import take_along_axis
+from firebrick.functions.movement import broadcast_to
+from firebrick.functions.normalisation import log_softmax
+from firebrick.functions.special import lgamma
+from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.utility import all as all_
+from firebrick.random import Generator, categorical, default_generator, exponential
+from firebrick.random import binomial as binomial_counts
+from firebrick.random import multinomial as multinomial_counts
+from firebrick.random import poisson as poisson_counts
+from firebrick.random.settings import ANY, NONNEGATIVE, PROBABILITY, Bounds
+
+_CHANCE = Bounds(0.0, 1.0, strict=True)
+
+
+class _Event(Distribution):
+    """What distributions with the probability of an event share."""
+
+    probs: Tensor
+
+    def _chance(self, probs: Value | None, logits: Value | None) -> dict[str, tuple[object, Bounds]]:
+        given = one_of(type(self).__name__, probs=probs, logits=logits)
+        return {"probs": (probs, PROBABILITY)} if given == "probs" else {"logits": (logits, ANY)}
+
+    def _settle(self) -> None:
+        """The logarithms of the probability and of the rest."""
+        logits = vars(self).get("logits")
+        if logits is None:
+            self._log_p, self._log_rest = log(self.probs), log1p(-self.probs)
+        else:
+            self.probs = sigmoid(logits)
+            self._log_p, self._log_rest = log_sigmoid(logits), log_sigmoid(-logits)
+
+    def _rest(self) -> Tensor:
+        logits = vars(self).get("logits")
+        return 1.0 - self.probs if logits is None else sigmoid(-logits)
+
+
+def _of_log(x: Tensor, logarithm: Tensor) -> Tensor:
+    """x · log p; 0 where x is 0."""
+    none = equal(x, 0.0)
+    return where(none, 0.0, x * where(none, 0.0, logarithm))
+
+
+class Bernoulli(_Event):
+    """1 with a probability, else 0.
+
+    Args:
+        probs: Probability in [0, 1]; a number or a floating tensor.
+        logits: In its place, log(p / (1 - p)).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Bernoulli(0.25).variance.item()
+        0.1875
+    """
+
+    def __init__(self, probs: Value | None = None, *, logits: Value | None = None) -> None:
+        self._take(self._chance(probs, logits))
+        self._settle()
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        source = default_generator(self.device) if generator is None else generator
+        u = source.uniform(shape, dtype=self.dtype, device=self.device)
+        return astype(less(u, self.probs.detach()), self.dtype)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        return where(equal(x, 1.0), self._log_p, where(equal(x, 0.0), self._log_rest, -math.inf))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * self._rest()
+
+    def entropy(self) -> Tensor:
+        return -(_of_log(self.probs, self._log_p) + _of_log(self._rest(), self._log_rest))
+
+
+class Binomial(_Event):
+    """How often an event occurs in n independent draws.
+
+    Args:
+        n: How many draws, ≥ 0; a number or a tensor.
+        probs: Probability of the event in [0, 1].
+        logits: In its place, log(p / (1 - p)).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Binomial(10, 0.5).mean.item()
+        5.0
+    """
+
+    n: Tensor
+
+    def __init__(self, n: Value, probs: Value | None = None, *, logits: Value | None = None) -> None:
+        self._take({"n": (n, NONNEGATIVE), **self._chance(probs, logits)})
+        self._settle()
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        p = self.probs.detach()
+        return binomial_counts(shape, n=self.n.detach(), p=p, dtype=self.dtype, device=self.device, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = logical_and(logical_and(greater_equal(x, 0.0), less_equal(x, self.n)), equal(x, floor(x)))
+        k = inside(possible, x, 0.0)
+        ways = lgamma(self.n + 1.0) - lgamma(k + 1.0) - lgamma(self.n - k + 1.0)
+        return where(possible, ways + _of_log(k, self._log_p) + _of_log(self.n - k, self._log_rest), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.n * self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.n * self.probs * self._rest()
+
+
+class Geometric(_Event):
+    """How often an event of the probability ``probs`` fails to occur before it first does: 0, 1, 2, …
+
+    Args:
+        probs: Probability in (0, 1]; a number or a floating tensor.
+        logits: In its place, log(p / (1 - p)).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Geometric(0.25).mean.item()
+        3.0
+    """
+
+    def __init__(self, probs: Value | None = None, *, logits: Value | None = None) -> None:
+        given = self._chance(probs, logits)
+        self._take({k: (v, _CHANCE if k == "probs" else b) for k, (v, b) in given.items()})
+        self._settle()
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        waits = exponential(shape, dtype=self.dtype, device=self.device, generator=generator)
+        return floor(waits / -self._log_rest.detach())
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = logical_and(greater_equal(x, 0.0), equal(x, floor(x)))
+        return where(possible, self._log_p + _of_log(inside(possible, x, 0.0), self._log_rest), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._rest() / self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self._rest() / square(self.probs)
+
+    def entropy(self) -> Tensor:
+        return -(_of_log(self.probs, self._log_p) + _of_log(self._rest(), self._log_rest)) / self.probs
+
+
+class Poisson(Distribution):
+    """Counts k = 0, 1, 2, … with the probability rate^k · exp(-rate) / k!.
+
+    Args:
+        rate: Mean, ≥ 0; a number or a floating tensor.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Poisson(3.0).variance.item()
+        3.0
+    """
+
+    rate: Tensor
+
+    def __init__(self, rate: Value) -> None:
+        self._take({"rate": (rate, NONNEGATIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return poisson_counts(shape, rate=self.rate.detach(), dtype=self.dtype, device=self.device, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = logical_and(greater_equal(x, 0.0), equal(x, floor(x)))
+        k = inside(possible, x, 0.0)
+        return where(possible, times_log(k, self.rate) - self.rate - lgamma(k + 1.0), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate
+
+
+class _Classes(Distribution):
+    """What distributions over classes share: the normalised logarithms of their probabilities, [..., classes]."""
+
+    logits: Tensor
+
+    def _normalise(self, probs: Tensor | None, logits: Tensor | None) -> None:
+        name = type(self).__name__
+        if one_of(name, probs=probs, logits=logits) == "probs":
+            self._take({"probs": (probs, NONNEGATIVE)}, events=1)
+            weights: Tensor = vars(self)["probs"]
+            self.logits = log(weights / sum_(weights, axis=-1, keepdims=True))
+        else:
+            held = logits.detach() if isinstance(logits, Tensor) else logits
+            # -∞ is the logit of a class that never occurs
+            low = held if not isinstance(held, Tensor) else where(less(held, -1e30), -1e30, held)
+            self._take({"logits": (low, ANY)}, events=1)
+            assert isinstance(logits, Tensor)
+            self.logits = log_softmax(astype(logits, self.dtype, copy=False), axis=-1)
+        self.classes = self.event_shape[0]
+        if not self.classes:
+            raise ShapeError(f"{name}: there is at least one class", describe("logits", self.logits), "check the last axis")
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The probability of each class, [..., classes]."""
+        return exp(self.logits)
+
+    def _entropy(self) -> Tensor:
+        possible = isfinite(self.logits)
+        return -sum_(where(possible, self.probabilities * where(possible, self.logits, 0.0), 0.0), axis=-1)
+
+
+class Categorical(_Classes):
+    """Classes 0 … k - 1, each with a probability.
+
+    Args:
+        probs: Floating tensor [..., k] of probabilities, or of weights in proportion to them.
+        logits: In its place, their logarithms up to a constant.
+
+    Attributes:
+        logits: Logarithms of the probabilities, normalised.
+        classes: k.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Categorical(fb.asarray([0.0, 1.0, 0.0])).sample(3).tolist()
+        [1, 1, 1]
+    """
+
+    def __init__(self, probs: Tensor | None = None, *, logits: Tensor | None = None) -> None:
+        self._normalise(probs, logits)
+        self.event_shape = ()
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return categorical(broadcast_to(self.logits.detach(), (*shape, self.classes)), generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = logical_and(logical_and(greater_equal(x, 0.0), less(x, float(self.classes))), equal(x, floor(x)))
+        at = astype(clip(inside(possible, x, 0.0), 0.0, float(self.classes)), int64)
+        lead = (at + 0 * astype(self.logits[..., 0] * 0.0, int64)).shape if self.shape else at.shape
+        rows = broadcast_to(self.logits, (*lead, self.classes))
+        found = take_along_axis(rows, broadcast_to(at, lead)[..., None], axis=-1)[..., 0]
+        return where(possible, found, -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN: classes are no numbers."""
+        return self.logits[..., 0] * math.nan
+
+    @property
+    def variance(self) -> Tensor:
+        """NaN: classes are no numbers."""
+        return self.logits[..., 0] * math.nan
+
+    def entropy(self) -> Tensor:
+        return self._entropy()
+
+
+class Multinomial(_Classes):
+    """How often each of k classes occurs in n independent draws.
+
+    Args:
+        n: How many draws, an int ≥ 0.
+        probs: Floating tensor [..., k] of probabilities, or of weights in proportion to them.
+        logits: In its place, their logarithms up to a constant.
+
+    Attributes:
+        logits: Logarithms of the probabilities, normalised.
+        classes: k.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Multinomial(4, fb.asarray([0.5, 0.5])).mean.tolist()
+        [2.0, 2.0]
+    """
+
+    def __init__(self, n: int, probs: Tensor | None = None, *, logits: Tensor | None = None) -> None:
+        self.n = whole("Multinomial", "n", n, 0)
+        self._normalise(probs, logits)
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        p = self.probabilities.detach()
+        return multinomial_counts((*shape, self.classes), n=self.n, p=p, dtype=self.dtype, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        if x.shape[-1:] != (self.classes,):
+            raise ShapeError(f"Multinomial: value has {self.classes} counts last", describe("value", x), "check its last axis")
+        each = all_(logical_and(greater_equal(x, 0.0), equal(x, floor(x))), axis=-1)
+        possible = logical_and(each, equal(sum_(x, axis=-1), float(self.n)))
+        k = where(possible[..., None], x, 0.0)
+        ways = math.lgamma(self.n + 1.0) - sum_(lgamma(k + 1.0), axis=-1)
+        return where(possible, ways + sum_(_of_log(k, self.logits), axis=-1), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probabilities * float(self.n)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probabilities * (1.0 - self.probabilities) * float(self.n)

@@ -1,0 +1,228 @@
+"""Distributions of positive numbers and of shares: exponential, gamma, beta and Dirichlet."""
+
+from __future__ import annotations
+
+import math
+
+from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
+from firebrick.core.tensor import Tensor
+from firebrick.distributions.base import Distribution, Value, inside
+from firebrick.functions.elementwise import (
+    equal,
+    greater_equal,
+    less_equal,
+    log,
+    log1p,
+    logical_and,
+    square,
+    where,
+)
+from firebrick.functions.special import digamma, lgamma
+from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.utility import all as all_
+from firebrick.random import Generator
+from firebrick.random import beta as beta_numbers
+from firebrick.random import dirichlet as dirichlet_numbers
+from firebrick.random import exponential as exponential_numbers
+from firebrick.random import gamma as gamma_numbers
+from firebrick.random.settings import POSITIVE
+
+
+def times_log(x: Tensor, y: Tensor) -> Tensor:
+    """x · log y; 0 where x is 0."""
+    none = equal(x, 0.0)
+    return where(none, 0.0, x * log(where(none, 1.0, y)))
+
+
+class Exponential(Distribution):
+    """Numbers ≥ 0 of density rate · exp(-rate · x).
+
+    Args:
+        rate: 1 / mean, > 0; a number or a floating tensor.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Exponential(4.0).mean.item()
+        0.25
+    """
+
+    reparametrised = True
+    rate: Tensor
+
+    def __init__(self, rate: Value) -> None:
+        self._take({"rate": (rate, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return exponential_numbers(shape, rate=self.rate, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        return where(greater_equal(x, 0.0), log(self.rate) - self.rate * x, -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return 1.0 / self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return 1.0 / square(self.rate)
+
+    def entropy(self) -> Tensor:
+        return 1.0 - log(self.rate)
+
+
+class Gamma(Distribution):
+    """Numbers > 0 of density rate^alpha · x^(alpha - 1) · exp(-rate · x) / Γ(alpha).
+
+    ``Gamma(k / 2, 0.5)`` is the χ² distribution with k degrees of freedom.
+
+    Args:
+        alpha: Shape of the distribution, > 0; a number or a floating tensor.
+        rate: Rate, > 0: the mean is alpha / rate.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Gamma(3.0, 2.0).mean.item()
+        1.5
+    """
+
+    reparametrised = True
+    alpha: Tensor
+    rate: Tensor
+
+    def __init__(self, alpha: Value, rate: Value = 1.0) -> None:
+        self._take({"alpha": (alpha, POSITIVE), "rate": (rate, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return gamma_numbers(shape, alpha=self.alpha, rate=self.rate, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = greater_equal(x, 0.0)
+        y = inside(possible, x, 1.0)
+        found = self.alpha * log(self.rate) + times_log(self.alpha - 1.0, y) - self.rate * y - lgamma(self.alpha)
+        return where(possible, found, -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.alpha / self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return self.alpha / square(self.rate)
+
+    def entropy(self) -> Tensor:
+        return self.alpha - log(self.rate) + lgamma(self.alpha) + (1.0 - self.alpha) * digamma(self.alpha)
+
+
+class Beta(Distribution):
+    """Numbers in [0, 1] of density x^(a - 1) · (1 - x)^(b - 1) / B(a, b).
+
+    Args:
+        a: Number or floating tensor, > 0.
+        b: Number or floating tensor, > 0: the mean is a / (a + b).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Beta(1.0, 3.0).mean.item()
+        0.25
+    """
+
+    reparametrised = True
+    a: Tensor
+    b: Tensor
+
+    def __init__(self, a: Value, b: Value) -> None:
+        self._take({"a": (a, POSITIVE), "b": (b, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return beta_numbers(shape, a=self.a, b=self.b, generator=generator)
+
+    def log_norm(self) -> Tensor:
+        """log B(a, b).
+
+        Example:
+            >>> import firebrick as fb
+            >>> fb.distributions.Beta(1.0, 1.0).log_norm().item()
+            0.0
+        """
+        return lgamma(self.a) + lgamma(self.b) - lgamma(self.a + self.b)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = logical_and(greater_equal(x, 0.0), less_equal(x, 1.0))
+        y = inside(possible, x, 0.5)
+        rest, full_ = self.b - 1.0, equal(self.b, 1.0)
+        other = where(full_, 0.0, rest * log1p(-where(full_, 0.0, y)))
+        return where(possible, times_log(self.a - 1.0, y) + other - self.log_norm(), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.a / (self.a + self.b)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.a + self.b
+        return self.a * self.b / (square(total) * (total + 1.0))
+
+    def entropy(self) -> Tensor:
+        total = self.a + self.b
+        parts = (self.a - 1.0) * digamma(self.a) + (self.b - 1.0) * digamma(self.b)
+        return self.log_norm() - parts + (total - 2.0) * digamma(total)
+
+
+class Dirichlet(Distribution):
+    """Points of the simplex, k numbers ≥ 0 with the sum 1, of a density in proportion to Π x_i^(alpha_i - 1).
+
+    Args:
+        alpha: Floating tensor [..., k], > 0: the concentration of each component.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Dirichlet(fb.asarray([1.0, 3.0])).mean.tolist()
+        [0.25, 0.75]
+    """
+
+    reparametrised = True
+    alpha: Tensor
+
+    def __init__(self, alpha: Tensor) -> None:
+        self._take({"alpha": (alpha, POSITIVE)}, events=1)
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return dirichlet_numbers((*shape, *self.event_shape), alpha=self.alpha, generator=generator)
+
+    def log_norm(self) -> Tensor:
+        """The logarithm of the density's denominator, Π Γ(alpha_i) / Γ(Σ alpha_i).
+
+        Example:
+            >>> import firebrick as fb
+            >>> fb.distributions.Dirichlet(fb.ones(2)).log_norm().item()
+            0.0
+        """
+        return sum_(lgamma(self.alpha), axis=-1) - lgamma(sum_(self.alpha, axis=-1))
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        if x.shape[-1:] != self.event_shape:
+            raise ShapeError(
+                f"Dirichlet: value has {self.event_shape[0]} components last", describe("value", x), "check its last axis"
+            )
+        possible = all_(logical_and(greater_equal(x, 0.0), less_equal(x, 1.0)), axis=-1)
+        y = where(possible[..., None], x, 1.0 / self.event_shape[0])
+        return where(possible, sum_(times_log(self.alpha - 1.0, y), axis=-1) - self.log_norm(), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.alpha / sum_(self.alpha, axis=-1, keepdims=True)
+
+    @property
+    def variance(self) -> Tensor:
+        total = sum_(self.alpha, axis=-1, keepdims=True)
+        return self.alpha * (total - self.alpha) / (square(total) * (total + 1.0))
+
+    def entropy(self) -> Tensor:
+        total = sum_(self.alpha, axis=-1)
+        parts = sum_((self.alpha - 1.0) * digamma(self.alpha), axis=-1)
+        return self.log_norm() + (total - float(self.event_shape[0])) * digamma(total) - parts

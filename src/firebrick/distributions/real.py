@@ -1,0 +1,395 @@
+"""Distributions of real numbers: a standard one, moved and scaled."""
+
+from __future__ import annotations
+
+import math
+
+from firebrick.core.tensor import Tensor
+from firebrick.distributions.base import Distribution, Value, inside
+from firebrick.functions.elementwise import (
+    abs as abs_,
+)
+from firebrick.functions.elementwise import (
+    erf,
+    exp,
+    expm1,
+    greater,
+    greater_equal,
+    less,
+    log,
+    log1p,
+    logical_and,
+    square,
+    tan,
+    where,
+)
+from firebrick.functions.special import digamma, erfinv, lgamma
+from firebrick.random import Generator, default_generator
+from firebrick.random import gamma as gamma_numbers
+from firebrick.random import gumbel as gumbel_numbers
+from firebrick.random import laplace as laplace_numbers
+from firebrick.random.settings import ANY, POSITIVE
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_EULER = 0.5772156649015329
+
+
+def _source(d: Distribution, generator: Generator | None) -> Generator:
+    return default_generator(d.device) if generator is None else generator
+
+
+class Normal(Distribution):
+    """Normal numbers, of density exp(-((x - loc) / scale)² / 2) / (scale · √(2π)).
+
+    Args:
+        loc: Mean; a number or a floating tensor.
+        scale: Standard deviation, > 0.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Normal(1.0, 2.0).variance.item()
+        4.0
+    """
+
+    reparametrised = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Value, scale: Value) -> None:
+        self._take({"loc": (loc, ANY), "scale": (scale, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        z = _source(self, generator).normal(shape, dtype=self.dtype, device=self.device)
+        return z * self.scale + self.loc
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        return square((x - self.loc) / self.scale) * -0.5 - log(self.scale) - _HALF_LOG_2PI
+
+    def cdf(self, value: Value, /) -> Tensor:
+        """The probability of numbers up to ``value``.
+
+        Args:
+            value: Number or tensor that broadcasts with the batch.
+
+        Example:
+            >>> import firebrick as fb
+            >>> fb.distributions.Normal(0.0, 1.0).cdf(0.0).item()
+            0.5
+        """
+        return (erf((self._value(value) - self.loc) / (self.scale * math.sqrt(2.0))) + 1.0) * 0.5
+
+    def icdf(self, probability: Value, /) -> Tensor:
+        """The number up to which the probability is ``probability``.
+
+        Args:
+            probability: Number or tensor in [0, 1] that broadcasts with the batch.
+
+        Example:
+            >>> import firebrick as fb
+            >>> fb.distributions.Normal(3.0, 1.0).icdf(0.5).item()
+            3.0
+        """
+        return erfinv(self._value(probability) * 2.0 - 1.0) * (self.scale * math.sqrt(2.0)) + self.loc
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return square(self.scale)
+
+    def entropy(self) -> Tensor:
+        return log(self.scale) + (0.5 + _HALF_LOG_2PI)
+
+
+class LogNormal(Distribution):
+    """Numbers whose logarithms are normal.
+
+    Args:
+        loc: Mean of the logarithm; a number or a floating tensor.
+        scale: Standard deviation of the logarithm, > 0.
+
+    Example:
+        >>> import firebrick as fb
+        >>> round(fb.distributions.LogNormal(0.0, 1.0).mean.item(), 4)
+        1.6487
+    """
+
+    reparametrised = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Value, scale: Value) -> None:
+        self._take({"loc": (loc, ANY), "scale": (scale, POSITIVE)})
+
+    @property
+    def logarithm(self) -> Normal:
+        """The distribution of the logarithm."""
+        return Normal(self.loc, self.scale)
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return exp(self.logarithm._draw(shape, generator))
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = greater(x, 0.0)
+        y = log(inside(possible, x, 1.0))
+        return where(possible, self.logarithm.log_prob(y) - y, -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return exp(self.loc + square(self.scale) * 0.5)
+
+    @property
+    def variance(self) -> Tensor:
+        square_ = square(self.scale)
+        return expm1(square_) * exp(self.loc * 2.0 + square_)
+
+    def entropy(self) -> Tensor:
+        return self.logarithm.entropy() + self.loc
+
+
+class HalfNormal(Distribution):
+    """Sizes of normal numbers of mean 0.
+
+    Args:
+        scale: Standard deviation of the normal numbers, > 0; a number or a floating tensor.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.HalfNormal(1.0).log_prob(-1.0).item()
+        -inf
+    """
+
+    reparametrised = True
+    scale: Tensor
+
+    def __init__(self, scale: Value) -> None:
+        self._take({"scale": (scale, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return abs_(Normal(0.0, self.scale)._draw(shape, generator))
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        return where(greater_equal(x, 0.0), Normal(0.0, self.scale).log_prob(x) + math.log(2.0), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2.0 / math.pi)
+
+    @property
+    def variance(self) -> Tensor:
+        return square(self.scale) * (1.0 - 2.0 / math.pi)
+
+    def entropy(self) -> Tensor:
+        return Normal(0.0, self.scale).entropy() - math.log(2.0)
+
+
+class Laplace(Distribution):
+    """Numbers of density exp(-|x - loc| / scale) / (2 · scale).
+
+    Args:
+        loc: Mean; a number or a floating tensor.
+        scale: Mean size of the deviation, > 0.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Laplace(0.0, 1.0).variance.item()
+        2.0
+    """
+
+    reparametrised = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Value, scale: Value) -> None:
+        self._take({"loc": (loc, ANY), "scale": (scale, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return laplace_numbers(shape, loc=self.loc, scale=self.scale, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        return -abs_(self._value(value) - self.loc) / self.scale - log(self.scale * 2.0)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return square(self.scale) * 2.0
+
+    def entropy(self) -> Tensor:
+        return log(self.scale * 2.0) + 1.0
+
+
+class Cauchy(Distribution):
+    """Numbers of density 1 / (π · scale · (1 + ((x - loc) / scale)²)), without a mean.
+
+    Args:
+        loc: Median; a number or a floating tensor.
+        scale: Half of the distance between the quartiles, > 0.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Cauchy(0.0, 1.0).mean.item()
+        nan
+    """
+
+    reparametrised = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Value, scale: Value) -> None:
+        self._take({"loc": (loc, ANY), "scale": (scale, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        u = _source(self, generator).uniform(shape, dtype=self.dtype, device=self.device)
+        return tan((u - 0.5) * math.pi) * self.scale + self.loc
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        return -log1p(square((self._value(value) - self.loc) / self.scale)) - log(self.scale) - math.log(math.pi)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc * math.nan
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale * 0.0 + math.inf
+
+    def entropy(self) -> Tensor:
+        return log(self.scale) + math.log(4 * math.pi)
+
+
+class Gumbel(Distribution):
+    """The largest of many numbers: distribution function exp(-exp(-(x - loc) / scale)).
+
+    Args:
+        loc: Mode; a number or a floating tensor.
+        scale: Scale, > 0.
+
+    Example:
+        >>> import firebrick as fb
+        >>> round(fb.distributions.Gumbel(0.0, 1.0).mean.item(), 4)
+        0.5772
+    """
+
+    reparametrised = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Value, scale: Value) -> None:
+        self._take({"loc": (loc, ANY), "scale": (scale, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        return gumbel_numbers(shape, loc=self.loc, scale=self.scale, generator=generator)
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        y = (self._value(value) - self.loc) / self.scale
+        return -y - exp(-y) - log(self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc + self.scale * _EULER
+
+    @property
+    def variance(self) -> Tensor:
+        return square(self.scale) * (math.pi**2 / 6)
+
+    def entropy(self) -> Tensor:
+        return log(self.scale) + (1.0 + _EULER)
+
+
+class Uniform(Distribution):
+    """Numbers of equal density in [low, high).
+
+    Args:
+        low: Least number; a number or a floating tensor.
+        high: Upper bound, greater than low; where it is not, densities are NaN or negative.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.Uniform(0.0, 4.0).mean.item()
+        2.0
+    """
+
+    reparametrised = True
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: Value, high: Value) -> None:
+        self._take({"low": (low, ANY), "high": (high, ANY)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        u = _source(self, generator).uniform(shape, dtype=self.dtype, device=self.device)
+        return u * (self.high - self.low) + self.low
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        x = self._value(value)
+        possible = logical_and(greater_equal(x, self.low), less(x, self.high))
+        return where(possible, -log(self.high - self.low), -math.inf)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.low + self.high) * 0.5
+
+    @property
+    def variance(self) -> Tensor:
+        return square(self.high - self.low) / 12.0
+
+    def entropy(self) -> Tensor:
+        return log(self.high - self.low)
+
+
+class StudentT(Distribution):
+    """Student's t distribution: normal numbers over the roots of independent χ² numbers divided by df.
+
+    Args:
+        df: Degrees of freedom, > 0; a number or a floating tensor.
+        loc: Location.
+        scale: Scale, > 0.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributions.StudentT(4.0).variance.item()
+        2.0
+    """
+
+    reparametrised = True
+    df: Tensor
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, df: Value, loc: Value = 0.0, scale: Value = 1.0) -> None:
+        self._take({"df": (df, POSITIVE), "loc": (loc, ANY), "scale": (scale, POSITIVE)})
+
+    def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+        z = _source(self, generator).normal(shape, dtype=self.dtype, device=self.device)
+        half = self.df * 0.5
+        share = gamma_numbers(shape, alpha=half, generator=generator) / half
+        return self.loc + self.scale * z * share**-0.5
+
+    def log_prob(self, value: Value, /) -> Tensor:
+        y = (self._value(value) - self.loc) / self.scale
+        top, half = (self.df + 1.0) * 0.5, self.df * 0.5
+        factor = lgamma(half) - lgamma(top) + log(self.df) * 0.5 + math.log(math.pi) * 0.5 + log(self.scale)
+        return -top * log1p(square(y) / self.df) - factor
+
+    @property
+    def mean(self) -> Tensor:
+        return where(greater(self.df, 1.0), self.loc, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        finite = greater(self.df, 2.0)
+        found = square(self.scale) * self.df / (inside(finite, self.df, 3.0) - 2.0)
+        return where(finite, found, where(greater(self.df, 1.0), math.inf, math.nan))
+
+    def entropy(self) -> Tensor:
+        top, half = (self.df + 1.0) * 0.5, self.df * 0.5
+        beta = lgamma(half) + (0.5 * math.log(math.pi)) - lgamma(top)
+        return log(self.scale) + top * (digamma(top) - digamma(half)) + log(self.df) * 0.5 + beta

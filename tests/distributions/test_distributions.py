@@ -1,0 +1,219 @@
+"""Distributions against ``torch.distributions``: logarithms of probabilities, moments, entropies, divergences and samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import distributions as d
+from firebrick.random import Generator
+
+torch = pytest.importorskip("torch")
+td = torch.distributions
+
+RNG = np.random.default_rng(3)
+A, B, C = (RNG.uniform(0.3, 4.0, 5) for _ in range(3))
+REAL = RNG.normal(size=5)
+CHANCE = RNG.uniform(0.05, 0.95, 5)
+LOGITS = RNG.normal(size=(5, 4))
+TRIL = np.tril(RNG.normal(size=(3, 3)) * 0.3, -1) + np.diag([0.7, 1.3, 2.0])
+COVARIANCE = TRIL @ TRIL.T
+OTHER_TRIL = np.eye(3) * 2 + np.tril(TRIL, -1)
+POINTS = RNG.dirichlet(np.ones(4), 5)
+COUNTS = RNG.multinomial(7, [0.1, 0.2, 0.3, 0.4], 5)
+
+Make = Callable[[Any, Any], Any]
+# name → how to make it from a library's arrays and distributions; values; whether there is an entropy
+FAMILIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Any]] = {
+    "Normal": (lambda t: d.Normal(t(REAL), t(A)), lambda t: td.Normal(t(REAL), t(A)), REAL * 3),
+    "LogNormal": (lambda t: d.LogNormal(t(REAL), t(A)), lambda t: td.LogNormal(t(REAL), t(A)), B),
+    "HalfNormal": (lambda t: d.HalfNormal(t(A)), lambda t: td.HalfNormal(t(A)), B),
+    "Laplace": (lambda t: d.Laplace(t(REAL), t(A)), lambda t: td.Laplace(t(REAL), t(A)), REAL * 3),
+    "Cauchy": (lambda t: d.Cauchy(t(REAL), t(A)), lambda t: td.Cauchy(t(REAL), t(A)), REAL * 3),
+    "Gumbel": (lambda t: d.Gumbel(t(REAL), t(A)), lambda t: td.Gumbel(t(REAL), t(A)), REAL * 3),
+    "Uniform": (lambda t: d.Uniform(t(-A), t(B)), lambda t: td.Uniform(t(-A), t(B)), REAL * 0.1),
+    "StudentT": (lambda t: d.StudentT(t(A + 2), t(REAL), t(B)), lambda t: td.StudentT(t(A + 2), t(REAL), t(B)), REAL * 3),
+    "Exponential": (lambda t: d.Exponential(t(A)), lambda t: td.Exponential(t(A)), B),
+    "Gamma": (lambda t: d.Gamma(t(A), t(B)), lambda t: td.Gamma(t(A), t(B)), C),
+    "Beta": (lambda t: d.Beta(t(A), t(B)), lambda t: td.Beta(t(A), t(B)), CHANCE),
+    "Dirichlet": (lambda t: d.Dirichlet(t(POINTS * 9)), lambda t: td.Dirichlet(t(POINTS * 9)), POINTS[::-1].copy()),
+    "Bernoulli": (lambda t: d.Bernoulli(t(CHANCE)), lambda t: td.Bernoulli(t(CHANCE)), np.asarray([0.0, 1, 1, 0, 1])),
+    "Bernoulli logits": (
+        lambda t: d.Bernoulli(logits=t(REAL)), lambda t: td.Bernoulli(logits=t(REAL)), np.asarray([0.0, 1, 1, 0, 1]),
+    ),
+    "Binomial": (lambda t: d.Binomial(9, t(CHANCE)), lambda t: td.Binomial(9, t(CHANCE)), np.asarray([0.0, 3, 9, 4, 1])),
+    "Binomial logits": (
+        lambda t: d.Binomial(9, logits=t(REAL)), lambda t: td.Binomial(9, logits=t(REAL)), np.asarray([0.0, 3, 9, 4, 1]),
+    ),
+    "Geometric": (lambda t: d.Geometric(t(CHANCE)), lambda t: td.Geometric(t(CHANCE)), np.asarray([0.0, 3, 9, 4, 1])),
+    "Poisson": (lambda t: d.Poisson(t(A)), lambda t: td.Poisson(t(A)), np.asarray([0.0, 3, 9, 4, 1])),
+    "Categorical": (
+        lambda t: d.Categorical(logits=t(LOGITS)), lambda t: td.Categorical(logits=t(LOGITS)), np.asarray([0.0, 3, 1, 2, 1]),
+    ),
+    "Multinomial": (lambda t: d.Multinomial(7, t(POINTS)), lambda t: td.Multinomial(7, t(POINTS)), COUNTS.astype(float)),
+    "MultivariateNormal": (
+        lambda t: d.MultivariateNormal(t(LOGITS[:, :3]), t(COVARIANCE)),
+        lambda t: td.MultivariateNormal(t(LOGITS[:, :3]), t(COVARIANCE)),
+        LOGITS[::-1, :3].copy(),
+    ),
+    "Independent": (
+        lambda t: d.Independent(d.Normal(t(LOGITS), t(POINTS)), 1),
+        lambda t: td.Independent(td.Normal(t(LOGITS), t(POINTS)), 1),
+        LOGITS[::-1].copy(),
+    ),
+}  # fmt: skip
+OTHERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "Normal": (lambda t: d.Normal(t(-REAL), t(B)), lambda t: td.Normal(t(-REAL), t(B))),
+    "LogNormal": (lambda t: d.LogNormal(t(-REAL), t(B)), lambda t: td.LogNormal(t(-REAL), t(B))),
+    "HalfNormal": (lambda t: d.HalfNormal(t(B)), lambda t: td.HalfNormal(t(B))),
+    "Laplace": (lambda t: d.Laplace(t(-REAL), t(B)), lambda t: td.Laplace(t(-REAL), t(B))),
+    "Gumbel": (lambda t: d.Gumbel(t(-REAL), t(B)), lambda t: td.Gumbel(t(-REAL), t(B))),
+    "Uniform": (lambda t: d.Uniform(t(-B - 1), t(B + 0.5)), lambda t: td.Uniform(t(-B - 1), t(B + 0.5))),
+    "Exponential": (lambda t: d.Exponential(t(C)), lambda t: td.Exponential(t(C))),
+    "Gamma": (lambda t: d.Gamma(t(C), t(A)), lambda t: td.Gamma(t(C), t(A))),
+    "Beta": (lambda t: d.Beta(t(C), t(A)), lambda t: td.Beta(t(C), t(A))),
+    "Dirichlet": (lambda t: d.Dirichlet(t(POINTS + 1)), lambda t: td.Dirichlet(t(POINTS + 1))),
+    "Bernoulli": (lambda t: d.Bernoulli(t(1 - CHANCE)), lambda t: td.Bernoulli(t(1 - CHANCE))),
+    "Binomial": (lambda t: d.Binomial(9, t(1 - CHANCE)), lambda t: td.Binomial(9, t(1 - CHANCE))),
+    "Geometric": (lambda t: d.Geometric(t(1 - CHANCE)), lambda t: td.Geometric(t(1 - CHANCE))),
+    "Poisson": (lambda t: d.Poisson(t(B)), lambda t: td.Poisson(t(B))),
+    "Categorical": (lambda t: d.Categorical(t(POINTS)), lambda t: td.Categorical(t(POINTS))),
+    "MultivariateNormal": (
+        lambda t: d.MultivariateNormal(t(LOGITS[:, 1:]), scale_tril=t(OTHER_TRIL)),
+        lambda t: td.MultivariateNormal(t(LOGITS[:, 1:]), scale_tril=t(OTHER_TRIL)),
+    ),
+    "Independent": (
+        lambda t: d.Independent(d.Normal(t(-LOGITS), t(POINTS + 1)), 1),
+        lambda t: td.Independent(td.Normal(t(-LOGITS), t(POINTS + 1)), 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logarithms_of_probabilities_moments_and_entropies_are_pytorchs(name: str) -> None:
+    ours, theirs, values = FAMILIES[name]
+    mine, other = ours(fb.asarray), theirs(torch.tensor)
+    found, want = mine.log_prob(fb.asarray(values)), other.log_prob(torch.tensor(values))
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-12, atol=1e-12)
+    if name != "Categorical":
+        for key in ("mean", "variance"):
+            np.testing.assert_allclose(getattr(mine, key).numpy(), getattr(other, key), rtol=1e-12, err_msg=key)
+    if name not in ("Binomial", "Binomial logits", "Poisson", "Multinomial"):
+        np.testing.assert_allclose(mine.entropy().numpy(), other.entropy(), rtol=1e-11, atol=1e-12)
+    assert mine.shape == tuple(other.batch_shape)
+    assert mine.event_shape == tuple(other.event_shape)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_divergences_are_pytorchs(name: str) -> None:
+    p, q = (FAMILIES[name][0](fb.asarray), OTHERS[name][0](fb.asarray))
+    want = td.kl_divergence(FAMILIES[name][1](torch.tensor), OTHERS[name][1](torch.tensor))
+    np.testing.assert_allclose(d.kl_divergence(p, q).numpy(), want, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(d.kl_divergence(p, p).numpy(), np.zeros(want.shape), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_samples_have_the_moments_and_shapes_that_they_should(name: str) -> None:
+    mine = FAMILIES[name][0](fb.asarray)
+    x = mine.sample(4000, generator=Generator(1))
+    assert x.shape == (4000, *mine.shape, *mine.event_shape)
+    assert np.isfinite(mine.log_prob(x).numpy()).all()
+    if name not in ("Cauchy", "Categorical", "StudentT"):
+        mean, std = mine.mean.numpy(), mine.std.numpy()
+        np.testing.assert_array_less(np.abs(x.numpy().mean(0) - mean), 5 * std / 4000**0.5 + 1e-9)
+    if mine.reparametrised:
+        assert mine.rsample(generator=Generator(1)).shape == (*mine.shape, *mine.event_shape)
+    else:
+        with pytest.raises(fb.UnsupportedError, match="rsample"):
+            mine.rsample()
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if n not in ("Independent",)])
+def test_gradients_of_the_logarithm_of_the_probability(name: str) -> None:
+    ours, theirs, values = FAMILIES[name]
+    leaves: list[Any] = []
+
+    def leaf(x: Any) -> Any:
+        leaves.append(torch.tensor(x, requires_grad=True))
+        return leaves[-1]
+
+    theirs(leaf).log_prob(torch.tensor(values)).sum().backward()
+    want = [t.grad.numpy() for t in leaves]
+
+    def f(parameters: list[fb.Tensor]) -> fb.Tensor:
+        left = list(parameters)
+        return fb.sum(ours(lambda _: left.pop(0)).log_prob(fb.asarray(values)))
+
+    found = fb.jit(fb.grad(f))([fb.asarray(t.detach().numpy()) for t in leaves])
+    if name in ("Multinomial",):  # PyTorch's gradient is by probabilities that need not add up to 1
+        return
+    for got, expected in zip(found, want, strict=True):
+        if name == "MultivariateNormal" and got.ndim == 2 and got.shape == (3, 3):
+            expected = (expected + expected.T) / 2
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_impossible_values_have_the_probability_0() -> None:
+    inf = -math.inf
+    assert d.Exponential(1.0).log_prob(-1.0).item() == inf
+    assert d.Gamma(2.0).log_prob(-1.0).item() == inf
+    assert d.Beta(2.0, 2.0).log_prob(1.5).item() == inf
+    assert d.Uniform(0.0, 1.0).log_prob(1.0).item() == inf
+    assert d.LogNormal(0.0, 1.0).log_prob(0.0).item() == inf
+    assert d.Poisson(2.0).log_prob(1.5).item() == inf
+    assert d.Binomial(3, 0.5).log_prob(4.0).item() == inf
+    assert d.Geometric(0.5).log_prob(-1.0).item() == inf
+    assert d.Bernoulli(0.5).log_prob(0.5).item() == inf
+    assert d.Categorical(fb.ones(3)).log_prob(3.0).item() == inf
+    assert d.Multinomial(3, fb.ones(2)).log_prob(fb.asarray([1.0, 1.0])).item() == inf
+    assert d.Dirichlet(fb.ones(2)).log_prob(fb.asarray([-0.5, 1.5])).item() == inf
+
+
+def test_certain_and_impossible_events_have_finite_logarithms_where_they_should() -> None:
+    sure, never = d.Bernoulli(1.0), d.Bernoulli(0.0)
+    assert (sure.log_prob(1.0).item(), sure.log_prob(0.0).item(), sure.entropy().item()) == (0.0, -math.inf, 0.0)
+    assert never.log_prob(0.0).item() == 0.0
+    assert d.kl_divergence(sure, d.Bernoulli(0.5)).item() == pytest.approx(math.log(2))
+    assert d.kl_divergence(d.Bernoulli(0.5), sure).item() == math.inf
+    never = d.Categorical(logits=fb.asarray([0.0, -math.inf]))
+    assert never.log_prob(fb.asarray([0, 1])).tolist() == [0.0, -math.inf]
+    assert never.entropy().item() == 0.0
+    assert d.Binomial(3, 1.0).log_prob(3.0).item() == 0.0
+    assert d.Poisson(0.0).log_prob(0.0).item() == 0.0
+
+
+def test_a_model_is_trained_through_samples_of_a_compiled_function() -> None:
+    def loss(m: fb.Tensor) -> fb.Tensor:
+        x = d.Gamma(fb.exp(m), 2.0).rsample(1000, generator=source)
+        return fb.mean((x - 1.0) ** 2.0)
+
+    source, log_alpha = Generator(0), fb.asarray(1.0)
+    step = fb.jit(lambda m: m - 0.3 * fb.grad(loss)(m))
+    for _ in range(60):
+        log_alpha = step(log_alpha)
+    assert math.exp(log_alpha.item()) == pytest.approx(1.5, rel=0.1)  # where α / 4 + (α / 2 - 1)² is least
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    for call, error, text in (
+        (lambda: d.Normal(0.0, -1.0), fb.ConfigError, "Normal: scale is finite and > 0"),
+        (lambda: d.Normal(fb.zeros(2), fb.asarray([1.0, 0.0])), fb.OutOfRangeError, "Normal: scale"),
+        (lambda: d.Normal(fb.zeros(2), fb.ones(3)), fb.ShapeError, "Normal"),
+        (lambda: d.Bernoulli(), fb.ConfigError, "either probs or logits is given"),
+        (lambda: d.Bernoulli(0.5, logits=0.0), fb.ConfigError, "either probs or logits is given"),
+        (lambda: d.Bernoulli(1.5), fb.ConfigError, r"probs is in \[0, 1\]"),
+        (lambda: d.Categorical(fb.asarray(0.5)), fb.ShapeError, "1 axes or more"),
+        (lambda: d.Dirichlet(fb.ones(3)).log_prob(fb.ones(2)), fb.ShapeError, "3 components"),
+        (lambda: d.MultivariateNormal(fb.zeros(2), fb.eye(3)), fb.ShapeError, r"\[\.\.\., n, n\]"),
+        (lambda: d.MultivariateNormal(fb.zeros(2), -fb.eye(2)), fb.LinAlgError, "positive definite"),
+        (lambda: d.Independent(d.Normal(0.0, 1.0), 1), fb.ConfigError, "1 axes or more"),
+        (lambda: d.kl_divergence(d.Normal(0.0, 1.0), d.Gamma(1.0)), fb.UnsupportedError, "two distributions of one family"),
+        (lambda: d.Poisson(1.0).entropy(), fb.UnsupportedError, "no closed form"),
+    ):
+        with pytest.raises(error, match=text):
+            call()
