@@ -273,3 +273,20 @@ def test_an_empty_draw_and_one_of_no_axes() -> None:
     assert random.binomial((2, 0), n=3, p=0.5).shape == (2, 0)
     assert random.choice(7).shape == ()
     assert random.multinomial((0, 3), n=4, p=fb.ones(3)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["gamma", "poisson", "binomial", "categorical", "gumbel"])
+def test_each_example_under_vmap_draws_its_row_of_the_batch(name: str) -> None:
+    means = fb.asarray([0.5, 2.0, 20.0])
+
+    def sample(a: fb.Tensor, shape: tuple[int, ...], g: Generator) -> fb.Tensor:
+        if name == "binomial":
+            return random.binomial(shape, n=30.0, p=a / 40.0, generator=g)
+        if name == "categorical":
+            return random.categorical(fb.zeros((*shape, 4)) * fb.expand_dims(a, axis=-1), generator=g)
+        key = {"gamma": "alpha", "poisson": "rate", "gumbel": "loc"}[name]
+        return getattr(random, name)(shape, **{key: a}, generator=g)
+
+    one, other = Generator(5), Generator(5)
+    rows = fb.vmap(lambda a: sample(a, (2,), one))(means)
+    np.testing.assert_allclose(rows.numpy(), sample(means[:, None], (3, 2), other).numpy(), rtol=1e-6)
