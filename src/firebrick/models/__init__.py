@@ -2,7 +2,10 @@
 
 import firebrick.nn as _nn  # noqa: F401  before its parts
 from firebrick.models.classifiers import CNN, cnn, lenet, mlp
+from firebrick.models.generation import generate
+from firebrick.models.gpt import GPT, GPTCache
 from firebrick.models.patchtst import PatchTST, patchtst
+from firebrick.models.pretrained import gpt2, llama
 from firebrick.models.recurrent import LSTMForecaster, lstm_forecaster
 from firebrick.models.registry import build, canonical, names, settings
 from firebrick.models.resnet import ResNet, resnet18
@@ -11,6 +14,8 @@ from firebrick.models.transformers import PatchForecaster, PatchTransformer, pat
 
 __all__ = [
     "CNN",
+    "GPT",
+    "GPTCache",
     "LSTMForecaster",
     "PatchForecaster",
     "PatchTST",
@@ -20,7 +25,10 @@ __all__ = [
     "canonical",
     "cnn",
     "from_torchvision",
+    "generate",
+    "gpt2",
     "lenet",
+    "llama",
     "lstm_forecaster",
     "mlp",
     "names",

@@ -61,6 +61,15 @@ _FEW = 10.0
 # indices
 
 
+def at_share(weights: Tensor, share: Tensor) -> Tensor:
+    """The index of each row [..., n] of weights at which their running sum exceeds a share [...] in [0, 1) of it."""
+    sums = cumulative_sum(weights, axis=-1)
+    total = sums[..., -1:]
+    at = expand_dims(share, axis=-1) * total
+    at = minimum(at, nextafter(total, zeros((), dtype=total.dtype, device=total.device)))
+    return sum_(astype(less_equal(sums, at), int64), axis=-1)
+
+
 def by_weights(weights: Tensor, generator: Generator, draws: int = 1) -> Tensor:
     """Indices drawn with probabilities in proportion to weights ≥ 0 along the last axis: int64 [..., draws].
 
