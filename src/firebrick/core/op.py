@@ -185,6 +185,28 @@ class Access:
     of: Callable[..., Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """Laws of an op that hold bit for bit on every engine, by which compilers simplify it.
+
+    Attributes:
+        neutral: The value of an operand with which the result is the other operand: of floats, and of integers and bools; None
+            where there is none.
+        sides: The operands, by number, that may be neutral.
+        absorbing: The value of an operand that is the result whatever the other one is, of integers and bools; None for none.
+        idempotent: Whether the result of two equal operands is that operand.
+        of_equals: The result of two equal operands, integers or bools; None where there is none.
+        involution: Whether the op, applied twice, gives its operand.
+    """
+
+    neutral: tuple[float | None, int | bool | None] = (None, None)
+    sides: tuple[int, ...] = (0, 1)
+    absorbing: int | bool | None = None
+    idempotent: bool = False
+    of_equals: int | bool | None = None
+    involution: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """One primitive operation. Call it with tensors and keyword parameters: ``add(x1, x2)``.
@@ -239,6 +261,10 @@ class Op:
         batch: ``(Batching) -> result or tuple of results`` computes the op for all examples of ``fb.vmap`` with other ops; its
             results have the examples as first axis. None, or a rule that returns None: it runs in a loop over the examples.
             ``register`` derives it for elementwise ops, and for those of one operand whose parameters of axes are known.
+        exact: For which operands every engine computes the same bits: ``"moved"``, any, and results are elements of operands,
+            NaNs too; ``"all"``; ``"real"``, no complex ones; ``"integers"``, integers and bools; empty for none. Compilers
+            compute such ops of constants.
+        laws: By which compilers simplify it; None for none.
         program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
         differentiable: Whether there is a gradient rule.
@@ -279,6 +305,8 @@ class Op:
     reshapes: bool = False
     transfers: bool = False
     batch: Callable[[Batching], Any] | None = None
+    exact: str = ""
+    laws: Laws | None = None
     program: Any = None
     differentiable: bool = field(init=False)
     repeats: bool = field(init=False)

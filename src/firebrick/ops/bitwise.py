@@ -12,7 +12,7 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.core.op import Laws, Nondifferentiable, Sample
 from firebrick.ops.declare import (
     FLOATS,
     INTS,
@@ -30,41 +30,50 @@ _BITS = Nondifferentiable("the operands are bits, not numbers")
 _LOGICAL = ("bool", *INTS)
 
 
-def _bits(scalar: Any, kind: str = "bits", dtypes: Any = _LOGICAL, samples: Any = None) -> Declare:
-    return binary(_BITS, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, samples=samples, scalar=scalar)
+def _bits(scalar: Any, kind: str = "bits", dtypes: Any = _LOGICAL, samples: Any = None, **more: Any) -> Declare:
+    return binary(_BITS, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, samples=samples, scalar=scalar, **more)
 
 
-@_bits(elements.bitwise_and)
+@_bits(elements.bitwise_and, exact="integers", laws=Laws(absorbing=0, idempotent=True))
 def bitwise_and(x1: Array, x2: Array) -> Array:
     """The bits set in both x1 and x2."""
     return np.bitwise_and(x1, x2)
 
 
-@_bits(elements.bitwise_or)
+@_bits(elements.bitwise_or, exact="integers", laws=Laws(neutral=(None, 0), idempotent=True))
 def bitwise_or(x1: Array, x2: Array) -> Array:
     """The bits set in x1 or x2."""
     return np.bitwise_or(x1, x2)
 
 
-@_bits(elements.bitwise_xor)
+@_bits(elements.bitwise_xor, exact="integers", laws=Laws(neutral=(None, 0), of_equals=0))
 def bitwise_xor(x1: Array, x2: Array) -> Array:
     """The bits set in one of x1 and x2."""
     return np.bitwise_xor(x1, x2)
 
 
-@unary(_BITS, residuals=(), kind="bits", dtypes=_LOGICAL, tolerance=0, scalar=elements.invert)
+@unary(
+    _BITS, residuals=(), kind="bits", dtypes=_LOGICAL, tolerance=0, scalar=elements.invert, exact="integers",
+    laws=Laws(involution=True),
+)  # fmt: skip
 def bitwise_invert(x: Array) -> Array:
     """The bits not set in x."""
     return np.bitwise_invert(x)
 
 
-@_bits(elements.bitwise_left_shift, "integer", INTS, binary_samples(low2=-0.3, high2=1.2))
+@_bits(
+    elements.bitwise_left_shift, "integer", INTS, binary_samples(low2=-0.3, high2=1.2), exact="integers",
+    laws=Laws(neutral=(None, 0), sides=(1,)),
+)  # fmt: skip
 def bitwise_left_shift(x1: Array, x2: Array) -> Array:
     """x1 · 2^x2, wrapping; 0 where x2 is negative or at least x1's width."""
     return np.left_shift(x1, x2)  # NumPy defines the same edges
 
 
-@_bits(elements.bitwise_right_shift, "integer", INTS, binary_samples(low2=-0.3, high2=1.2))
+@_bits(
+    elements.bitwise_right_shift, "integer", INTS, binary_samples(low2=-0.3, high2=1.2), exact="integers",
+    laws=Laws(neutral=(None, 0), sides=(1,)),
+)  # fmt: skip
 def bitwise_right_shift(x1: Array, x2: Array) -> Array:
     """x1 / 2^x2 rounded towards -∞; 0 or -1 where x2 is negative or at least x1's width."""
     return np.right_shift(x1, x2)

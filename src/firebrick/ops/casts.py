@@ -18,7 +18,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import complex_of, limits, real_of
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.op import Sample
+from firebrick.core.op import Laws, Sample
 from firebrick.core.rounding import rounded
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.ops.declare import (
@@ -95,6 +95,7 @@ def _cast_vjp(g: Any, r: Any) -> Any:
     vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
     fusion="map", tolerance=0, dtypes=(*ALL, *WIDE), one_step=True,
     scalar=elements.to_dtype, complex_scalar=complex_numbers.to_dtype, discontinuous=True,
+    exact="all",
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap."""
@@ -117,15 +118,15 @@ def conjugate(x: Any) -> Any:
     return conj(x) if x.dtype.kind == "complex" else x
 
 
-def _part(vjp: Any, complex_scalar: Any) -> Declare:
+def _part(vjp: Any, complex_scalar: Any, **more: Any) -> Declare:
     return register(
         operands="x:complex", infer=lambda x: Aval(x.shape, real_of(x.dtype)), vjp=vjp, residuals=(),
         samples=unary_samples(), cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True,
-        complex_scalar=complex_scalar,
+        complex_scalar=complex_scalar, **more,
     )  # fmt: skip
 
 
-@_part(lambda g, r: (cast(g, dtype=r.avals[0].dtype),), complex_numbers.real)
+@_part(lambda g, r: (cast(g, dtype=r.avals[0].dtype),), complex_numbers.real, exact="moved")
 def real(x: Array) -> Array:
     """The real part of x."""
     return np.array(x.real)
@@ -135,7 +136,7 @@ def _imag_vjp(g: Any, r: Any) -> Any:
     return (complex_(0.0, g),)
 
 
-@_part(_imag_vjp, complex_numbers.imag)
+@_part(_imag_vjp, complex_numbers.imag, exact="moved")
 def imag(x: Array) -> Array:
     """The imaginary part of x."""
     return np.array(x.imag)
@@ -148,6 +149,7 @@ def _conj_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:complex", infer=same, vjp=_conj_vjp, residuals=(), samples=unary_samples(), cost=per_result(1),
     bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True, complex_scalar=complex_numbers.conj,
+    exact="all", laws=Laws(involution=True),
 )  # fmt: skip
 def conj(x: Array) -> Array:
     """The complex conjugate of x."""
@@ -167,6 +169,7 @@ def _complex_vjp(g: Any, r: Any) -> Any:
     operands="re:floating=T im:floating=T", infer=_infer_complex, vjp=_complex_vjp, residuals=(), samples=binary_samples(),
     cost=per_result(0), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=FLOATS,
     one_step=True, complex_scalar=complex_numbers.joined,
+    exact="moved",
 )  # fmt: skip
 def complex_(re: Array, im: Array) -> Array:
     """re + i · im; complex64, or complex128 from float64."""

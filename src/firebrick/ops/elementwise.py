@@ -13,7 +13,7 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import real_of
-from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.core.op import Laws, Nondifferentiable, Sample
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import (
     ALL,
@@ -77,13 +77,19 @@ def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dty
 # arithmetic
 
 
-@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add, complex_scalar=complex_numbers.add)
+@binary(
+    lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add, complex_scalar=complex_numbers.add, exact="all",
+    laws=Laws(neutral=(-0.0, 0)),
+)  # fmt: skip
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract, complex_scalar=complex_numbers.subtract)
+@binary(
+    lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract, complex_scalar=complex_numbers.subtract,
+    exact="all", laws=Laws(neutral=(0.0, 0), sides=(1,), of_equals=0),
+)  # fmt: skip
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)
@@ -93,6 +99,7 @@ def subtract(x1: Array, x2: Array) -> Array:
     lambda g, r: tuple(g * conjugate(r.inputs[1 - i]) if r.needs[i] else None for i in (0, 1)),
     tolerance=4, one_step=True,
     scalar=elements.multiply, complex_scalar=complex_numbers.multiply,
+    exact="real", laws=Laws(neutral=(1.0, 1), absorbing=0),
 )  # fmt: skip
 def multiply(x1: Array, x2: Array) -> Array:
     """x1 · x2."""
@@ -108,7 +115,8 @@ def _divide_vjp(g: Any, r: Any) -> Any:
 
 # a complex quotient: six products, three sums and two quotients of reals
 @binary(_divide_vjp, kind="inexact", dtypes=INEXACT, samples=binary_samples(low2=0.5, high2=3.0), complex_tolerance=4,
-        scalar=elements.divide, complex_scalar=complex_numbers.divide)  # fmt: skip
+        scalar=elements.divide, complex_scalar=complex_numbers.divide, exact="real",
+        laws=Laws(neutral=(1.0, None), sides=(1,)))  # fmt: skip
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
     if x1.dtype.kind != "c":
@@ -150,7 +158,8 @@ def _times(x: Array, factor: Array) -> Array:
 
 
 @binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0),
-        scalar=elements.floor_divide, discontinuous=True)  # fmt: skip
+        scalar=elements.floor_divide, discontinuous=True, exact="integers",
+        laws=Laws(neutral=(None, 1), sides=(1,)))  # fmt: skip
 def floor_divide(x1: Array, x2: Array) -> Array:
     """x1 / x2 rounded towards -∞, also if one of them is infinite; 0 for an integer divided by 0."""
     out = np.floor_divide(x1, x2)
@@ -172,14 +181,9 @@ def _remainder_vjp(g: Any, r: Any) -> Any:
 
 
 @binary(
-    _remainder_vjp,
-    kind="real",
-    dtypes=REAL,
-    samples=binary_samples(low2=0.5, high2=3.0),
-    scale="magnitude",
-    scalar=elements.remainder,
-    discontinuous=True,
-)
+    _remainder_vjp, kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0), scale="magnitude",
+    scalar=elements.remainder, discontinuous=True, exact="integers",
+)  # fmt: skip
 def remainder(x1: Array, x2: Array) -> Array:
     """x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for an integer modulo 0."""
     return np.remainder(x1, x2)
@@ -218,7 +222,8 @@ def _pow_scale(x1: Array, x2: Array) -> Array:
 
 
 @binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale, scalar=power.power,
-        complex_scalar=complex_functions.power)  # fmt: skip
+        complex_scalar=complex_functions.power, exact="integers",
+        laws=Laws(neutral=(None, 1), sides=(1,)))  # fmt: skip
 def pow_(x1: Array, x2: Array) -> Array:
     """x1 to the power x2, 1 for an exponent of 0; integers wrap, and a negative integer exponent truncates towards 0."""
     if x1.dtype.kind in "iu":
@@ -252,8 +257,9 @@ def _pick_vjp(first: Any) -> Any:
 
 # engines' libraries differ in which of two zeros is the larger
 @binary(
-    _pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False), scalar=expr.maximum
-)
+    _pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False),
+    scalar=expr.maximum, exact="integers", laws=Laws(idempotent=True),
+)  # fmt: skip
 def maximum(x1: Array, x2: Array) -> Array:
     """The larger of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.maximum(x1, x2)
@@ -261,8 +267,9 @@ def maximum(x1: Array, x2: Array) -> Array:
 
 # engines' libraries differ in which of two zeros is the smaller
 @binary(
-    _pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False), scalar=expr.minimum
-)
+    _pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False),
+    scalar=expr.minimum, exact="integers", laws=Laws(idempotent=True),
+)  # fmt: skip
 def minimum(x1: Array, x2: Array) -> Array:
     """The smaller of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.minimum(x1, x2)
@@ -272,7 +279,7 @@ def minimum(x1: Array, x2: Array) -> Array:
 
 
 @unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True, scalar=elements.negative,
-       complex_scalar=complex_numbers.negative)  # fmt: skip
+       complex_scalar=complex_numbers.negative, exact="real", laws=Laws(involution=True))  # fmt: skip
 def negative(x: Array) -> Array:
     """-x."""
     return np.negative(x)
@@ -291,13 +298,13 @@ def _abs_vjp(g: Any, r: Any) -> Any:
 
 
 @unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True, scalar=expr.absolute,
-       infer=lambda x: Aval(x.shape, real_of(x.dtype)), complex_scalar=complex_numbers.modulus)  # fmt: skip
+       infer=lambda x: Aval(x.shape, real_of(x.dtype)), complex_scalar=complex_numbers.modulus, exact="real")  # fmt: skip
 def abs_(x: Array) -> Array:
     """|x|, real also of a complex x; gradient 0 at 0."""
     return np.abs(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, tolerance=0, scalar=elements.sign, discontinuous=True)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, tolerance=0, scalar=elements.sign, discontinuous=True, exact="integers")
 def sign(x: Array) -> Array:
     """-1, 0 or 1; NaN for NaN."""
     return np.sign(x)
@@ -377,6 +384,7 @@ def log1p(x: Array) -> Array:
 @analytic(
     lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4,
     scalar=expr.sqrt, complex_scalar=complex_functions.sqrt,
+    exact="real",
 )  # fmt: skip
 def sqrt(x: Array) -> Array:
     """Square root."""
@@ -412,31 +420,46 @@ def _relu_vjp(g: Any, r: Any) -> Any:
     return (where(greater(r.outputs[0], 0.0), g, 0.0),)
 
 
-@unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL, tolerance=0, one_step=True, scalar=elements.relu)
+@unary(
+    _relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL, tolerance=0, one_step=True, scalar=elements.relu,
+    exact="integers",
+)  # fmt: skip
 def relu(x: Array) -> Array:
     """max(x, 0), with gradient 0 at 0."""
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.floor, discontinuous=True)
+@unary(
+    _STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.floor, discontinuous=True,
+    exact="real",
+)  # fmt: skip
 def floor(x: Array) -> Array:
     """The largest integer ≤ x."""
     return np.floor(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.ceil, discontinuous=True)
+@unary(
+    _STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.ceil, discontinuous=True,
+    exact="real",
+)  # fmt: skip
 def ceil(x: Array) -> Array:
     """The smallest integer ≥ x."""
     return np.ceil(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.trunc, discontinuous=True)
+@unary(
+    _STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.trunc, discontinuous=True,
+    exact="real",
+)  # fmt: skip
 def trunc(x: Array) -> Array:
     """The nearest integer towards 0."""
     return np.trunc(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.round, discontinuous=True)
+@unary(
+    _STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.round, discontinuous=True,
+    exact="real",
+)  # fmt: skip
 def round_(x: Array) -> Array:
     """The nearest integer; halves go to the even one."""
     return np.rint(x) if x.dtype.kind not in "iu" else np.array(x)
@@ -446,19 +469,19 @@ def _test(**more: Any) -> Declare:
     return unary(_BOOL, residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, infer=predicate, **more)
 
 
-@_test(scalar=elements.isnan, complex_scalar=complex_numbers.isnan)
+@_test(scalar=elements.isnan, complex_scalar=complex_numbers.isnan, exact="all")
 def isnan(x: Array) -> Array:
     """Whether x is NaN."""
     return np.isnan(x)
 
 
-@_test(scalar=elements.isinf, complex_scalar=complex_numbers.isinf)
+@_test(scalar=elements.isinf, complex_scalar=complex_numbers.isinf, exact="all")
 def isinf(x: Array) -> Array:
     """Whether x is +∞ or -∞."""
     return np.isinf(x)
 
 
-@_test(scalar=elements.isfinite, complex_scalar=complex_numbers.isfinite)
+@_test(scalar=elements.isfinite, complex_scalar=complex_numbers.isfinite, exact="all")
 def isfinite(x: Array) -> Array:
     """Whether x is neither NaN nor infinite."""
     return np.isfinite(x)
@@ -471,61 +494,68 @@ def _compare(scalar: Any, kind: str = "real", dtypes: Any = REAL, **more: Any) -
     return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate, scalar=scalar, **more)
 
 
-@_compare(expr.eq, "comparable", COMPARABLE, complex_scalar=complex_numbers.equal)
+@_compare(expr.eq, "comparable", COMPARABLE, complex_scalar=complex_numbers.equal, exact="all", laws=Laws(of_equals=True))
 def equal(x1: Array, x2: Array) -> Array:
     """x1 = x2."""
     return np.equal(x1, x2)
 
 
-@_compare(expr.ne, "comparable", COMPARABLE, complex_scalar=complex_numbers.not_equal)
+@_compare(expr.ne, "comparable", COMPARABLE, complex_scalar=complex_numbers.not_equal, exact="all", laws=Laws(of_equals=False))
 def not_equal(x1: Array, x2: Array) -> Array:
     """x1 ≠ x2."""
     return np.not_equal(x1, x2)
 
 
-@_compare(elements.less)
+@_compare(elements.less, exact="all", laws=Laws(of_equals=False))
 def less(x1: Array, x2: Array) -> Array:
     """x1 < x2."""
     return np.less(x1, x2)
 
 
-@_compare(elements.less_equal)
+@_compare(elements.less_equal, exact="all", laws=Laws(of_equals=True))
 def less_equal(x1: Array, x2: Array) -> Array:
     """x1 ≤ x2."""
     return np.less_equal(x1, x2)
 
 
-@_compare(elements.greater)
+@_compare(elements.greater, exact="all", laws=Laws(of_equals=False))
 def greater(x1: Array, x2: Array) -> Array:
     """x1 > x2."""
     return np.greater(x1, x2)
 
 
-@_compare(elements.greater_equal)
+@_compare(elements.greater_equal, exact="all", laws=Laws(of_equals=True))
 def greater_equal(x1: Array, x2: Array) -> Array:
     """x1 ≥ x2."""
     return np.greater_equal(x1, x2)
 
 
-@_compare(elements.logical_and, "bool", ("bool",))
+@_compare(
+    elements.logical_and, "bool", ("bool",), exact="all", laws=Laws(neutral=(None, True), absorbing=False, idempotent=True)
+)
 def logical_and(x1: Array, x2: Array) -> Array:
     """x1 and x2."""
     return np.logical_and(x1, x2)
 
 
-@_compare(elements.logical_or, "bool", ("bool",))
+@_compare(
+    elements.logical_or, "bool", ("bool",), exact="all", laws=Laws(neutral=(None, False), absorbing=True, idempotent=True)
+)
 def logical_or(x1: Array, x2: Array) -> Array:
     """x1 or x2."""
     return np.logical_or(x1, x2)
 
 
-@_compare(elements.logical_xor, "bool", ("bool",))
+@_compare(elements.logical_xor, "bool", ("bool",), exact="all", laws=Laws(neutral=(None, False), of_equals=False))
 def logical_xor(x1: Array, x2: Array) -> Array:
     """Either x1 or x2."""
     return np.logical_xor(x1, x2)
 
 
-@unary(_BOOL, residuals=(), kind="bool", dtypes=("bool",), tolerance=0, scalar=elements.invert)
+@unary(
+    _BOOL, residuals=(), kind="bool", dtypes=("bool",), tolerance=0, scalar=elements.invert, exact="all",
+    laws=Laws(involution=True),
+)  # fmt: skip
 def logical_not(x: Array) -> Array:
     """not x."""
     return np.logical_not(x)
@@ -558,6 +588,7 @@ def _where_vjp(g: Any, r: Any) -> Any:
     samples=_where_samples, cost=per_result(1), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=ALL,
     one_step=True,
     scalar=expr.select, complex_scalar=complex_numbers.where,
+    exact="moved",
 )  # fmt: skip
 def where(condition: Array, x1: Array, x2: Array) -> Array:
     """x1 where condition holds, else x2."""
@@ -588,6 +619,7 @@ def _clip_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     vjp=_clip_vjp, samples=_clip_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, broadcasts=True,
     dtypes=REAL, one_step=True,
     scalar=elements.clip,
+    exact="integers",
 )  # fmt: skip
 def clip(x: Array, min_: Array, max_: Array) -> Array:
     """min(max(x, min), max); x at a bound passes its gradient."""

@@ -75,6 +75,7 @@ def _take_vjp(g: Any, r: Any) -> Any:
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.take, access=access.TAKE,
     batch=batch_rules.taken,
+    exact="moved",
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of x along an axis, in the order of indices."""
@@ -178,6 +179,7 @@ def _gather_vjp(g: Any, r: Any) -> Any:
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.gather, access=access.GATHER, known_as="take_along_axis",
     batch=batch_rules.leading("axis"),
+    exact="moved",
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """Elements of x along an axis, one for each index."""

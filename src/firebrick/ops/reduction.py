@@ -124,7 +124,7 @@ def pairwise_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 @_reduction(lambda g, r: (spread(g, r),), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8,
             scale="operands", one_step=True, scalar=lambda x, count, **_: rows.total(x),
-            complex_scalar=lambda x, count, **_: complex_numbers.total(x))  # fmt: skip
+            complex_scalar=lambda x, count, **_: complex_numbers.total(x), exact="integers")  # fmt: skip
 def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Sum over axes, in the operand's dtype; 0 for none."""
     return pairwise_sum(x, axes, keepdims)
@@ -238,7 +238,7 @@ _factors = leaving(near_one(_samples(0.99, 1.01)), axes=(1,), keepdims=False)
 
 
 @_reduction(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=_factors, tolerance=2, scale=_prod_scale,
-            scalar=lambda x, count, **_: rows.product(x))  # fmt: skip
+            scalar=lambda x, count, **_: rows.product(x), exact="integers")  # fmt: skip
 def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Product over axes, in the operand's dtype; 1 for none. Equal factors round alike, and their errors add up: inexact
     dtypes multiply at the reference's precision."""
@@ -271,7 +271,7 @@ def zeros_like(x: Any) -> Any:
 
 @_reduction(_extremum_vjp("argmax"), residuals=("inputs",), kind="real", dtypes=REAL,
             infer=_infer_nonempty("max"), samples=_samples(empty=False, special=True), one_step=True,
-            scalar=lambda x, count, **_: reduce("max", x))  # fmt: skip
+            scalar=lambda x, count, **_: reduce("max", x), exact="integers")  # fmt: skip
 def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient."""
     return np.asarray(np.max(x, axis=axes, keepdims=keepdims))
@@ -279,7 +279,7 @@ def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 @_reduction(_extremum_vjp("argmin"), residuals=("inputs",), kind="real", dtypes=REAL,
             infer=_infer_nonempty("min"), samples=_samples(empty=False, special=True), one_step=True,
-            scalar=lambda x, count, **_: reduce("min", x))  # fmt: skip
+            scalar=lambda x, count, **_: reduce("min", x), exact="integers")  # fmt: skip
 def min_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient."""
     return np.asarray(np.min(x, axis=axes, keepdims=keepdims))
@@ -289,16 +289,18 @@ _LOGIC = Nondifferentiable("the result is bool")
 
 
 @_reduction(
-    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_: rows.all_true(x)
-)
+    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_:
+    rows.all_true(x), exact="all",
+)  # fmt: skip
 def all_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Whether every element over axes is True; True for none."""
     return np.asarray(np.all(x, axis=axes, keepdims=keepdims))
 
 
 @_reduction(
-    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_: rows.any_true(x)
-)
+    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_:
+    rows.any_true(x), exact="all",
+)  # fmt: skip
 def any_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Whether some element over axes is True; False for none."""
     return np.asarray(np.any(x, axis=axes, keepdims=keepdims))
@@ -332,21 +334,21 @@ def _arg_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
-def _arg(kind: str) -> Callable[[Callable[..., Any]], Op]:
+def _arg(kind: str, **more: Any) -> Callable[[Callable[..., Any]], Op]:
     return register(
         operands="x:real", infer=_infer_arg, vjp=Nondifferentiable("the result is an index"), residuals=(),
         samples=_arg_samples, cost=per_operand(1), bound="memory", fusion="row", tolerance=0, dtypes=FLOATS + INTS,
-        index_map=index_maps.extreme, scalar=lambda x, axis, **_: rows.first_extreme(kind, x, index(axis)),
+        index_map=index_maps.extreme, scalar=lambda x, axis, **_: rows.first_extreme(kind, x, index(axis)), **more,
     )  # fmt: skip
 
 
-@_arg("max")
+@_arg("max", exact="integers")
 def argmax(x: Array, *, axis: int, keepdims: bool) -> Array:
     """The lowest index of the largest element along an axis; NaN counts as largest."""
     return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims), np.int64)
 
 
-@_arg("min")
+@_arg("min", exact="integers")
 def argmin(x: Array, *, axis: int, keepdims: bool) -> Array:
     """The lowest index of the smallest element along an axis; NaN counts as smallest."""
     return np.asarray(np.argmin(x, axis=axis, keepdims=keepdims), np.int64)

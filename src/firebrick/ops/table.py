@@ -32,12 +32,13 @@ _REQUIRED = (
 _OPTIONAL = (
     "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
     "access", "known_as", "kind", "facts", "expand", "indexes", "control", "one_step",
-    "reshapes", "transfers", "batch",
+    "reshapes", "transfers", "batch", "exact", "laws",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "prefix", "sort", "search", "move", "opaque"),
     "scale": ("result", "operands", "magnitude"),
+    "exact": ("moved", "all", "real", "integers", ""),
 }
 
 
@@ -56,7 +57,8 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy reference.
 
     Keyword Args: the fields of ``Op``; ``operands`` as text (see ``core.op.operands``); ``index_map`` is that of elementwise
-    ops by default where ``fusion`` is ``"map"``; ``batch`` is derived where that is possible (``ops.batch_rules``).
+    ops by default where ``fusion`` is ``"map"``, and ``exact`` is ``"moved"`` where it is ``"move"``; ``batch`` is derived
+    where that is possible (``ops.batch_rules``).
 
     Raises:
         IncompleteOpError: A field is missing, unknown or meaningless, or the name is taken.
@@ -87,6 +89,8 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
             raise IncompleteOpError(f"op {name!r} cannot be registered: " + "; ".join(problems))
         if fields["fusion"] == "map":
             fields.setdefault("index_map", elementwise)
+        if fields["fusion"] == "move" and not fields.get("transfers"):
+            fields.setdefault("exact", "moved")
         fields.setdefault("kind", _KINDS.get(fields["fusion"], ""))
         declared: tuple[Operand, ...] = operands(fields["operands"])
         if "batch" not in fields:

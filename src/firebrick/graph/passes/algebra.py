@@ -20,32 +20,6 @@ from firebrick.ops import OPS
 Inputs = tuple[int, ...]
 _EXACT = ("int", "uint", "bool")
 
-# op: the neutral element of floats (None: there is none), that of integers and bools, and the operands that it may be
-_NEUTRAL: dict[str, tuple[float | None, int | bool | None, tuple[int, ...]]] = {
-    "add": (-0.0, 0, (0, 1)),
-    "subtract": (0.0, 0, (1,)),
-    "multiply": (1.0, 1, (0, 1)),
-    "divide": (1.0, None, (1,)),
-    "floor_divide": (None, 1, (1,)),
-    "pow": (None, 1, (1,)),
-    "logical_and": (None, True, (0, 1)),
-    "logical_or": (None, False, (0, 1)),
-    "logical_xor": (None, False, (0, 1)),
-    "bitwise_or": (None, 0, (0, 1)),
-    "bitwise_xor": (None, 0, (0, 1)),
-    "bitwise_left_shift": (None, 0, (1,)),
-    "bitwise_right_shift": (None, 0, (1,)),
-}
-# op: the element that makes the result equal to it whatever the other operand, for integers and bools
-_ABSORBING: dict[str, int | bool] = {"multiply": 0, "logical_and": False, "logical_or": True, "bitwise_and": 0}
-# op: of equal operands the result is the operand itself
-_IDEMPOTENT = frozenset({"maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or"})
-# op: of equal operands, integers or bools, the result is this
-_OF_EQUALS: dict[str, int | bool] = {
-    "subtract": 0, "bitwise_xor": 0, "logical_xor": False, "equal": True, "less_equal": True, "greater_equal": True,
-    "not_equal": False, "less": False, "greater": False,
-}  # fmt: skip
-
 
 def _is(value: Any, of: Any, dtype: DType) -> bool:
     """Whether a 0-d array has the bits of a Python scalar."""
@@ -53,24 +27,25 @@ def _is(value: Any, of: Any, dtype: DType) -> bool:
 
 
 def _binary(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
-    name = node.op.name
+    laws = node.op.laws
     dtype = r.avals[inputs[0]].dtype
     exact = dtype.kind in _EXACT
+    if laws is None:
+        return None
     if inputs[0] == inputs[1]:
-        if name in _IDEMPOTENT:
+        if laws.idempotent:
             return inputs[0]
-        if exact and name in _OF_EQUALS:
-            return shaped(r, r.constant(np.asarray(_OF_EQUALS[name], node.avals[0].dtype.np), node), node)
+        if exact and laws.of_equals is not None:
+            return shaped(r, r.constant(np.asarray(laws.of_equals, node.avals[0].dtype.np), node), node)
     if not exact and dtype.kind != "float":
         return None
-    real, whole, places = _NEUTRAL.get(name, (None, None, ()))
     for k in (1, 0):
         value = splat(r, inputs[k])
         if value is None:
             continue
-        if k in places and _is(value, whole if exact else real, dtype):
+        if k in laws.sides and _is(value, laws.neutral[exact], dtype):
             return shaped(r, inputs[1 - k], node)
-        if exact and name in _ABSORBING and _is(value, _ABSORBING[name], dtype):
+        if exact and _is(value, laws.absorbing, dtype):
             return shaped(r, inputs[k], node)
     return None
 
@@ -134,8 +109,7 @@ def _reduction(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
 
 _ROUNDINGS = ("floor", "ceil", "trunc", "round")
 RULES: dict[str, Rule] = {
-    **dict.fromkeys({*_NEUTRAL, *_ABSORBING, *_IDEMPOTENT, *_OF_EQUALS}, _binary),
-    **dict.fromkeys(("negative", "conj", "logical_not", "bitwise_invert"), _inverse),
+    **{name: _inverse if op.laws.involution else _binary for name, op in OPS.items() if op.laws is not None},
     **dict.fromkeys(_ROUNDINGS, _round),
     **dict.fromkeys(("max", "min", "prod", "all", "any", "sum"), _reduction),
     "where": _where,

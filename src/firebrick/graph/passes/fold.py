@@ -18,21 +18,12 @@ from firebrick.graph.passes.rewriter import BROADCAST_TO, Rewriter
 from firebrick.ir import CONSTANT, Graph, Node
 
 _LARGEST = 1 << 16  # elements of a folded result, unless its operands are larger
-_MOVES = frozenset({
-    "reshape", "permute", "broadcast_to", "slice", "pad", "flip", "concat", "split", "where", "take", "gather",
-    "slice_update", "real", "imag", "complex",
-})  # fmt: skip
-_EXACT = frozenset({
-    "cast", "conj", "add", "subtract", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-    "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not", "all", "any",
-})  # fmt: skip
-_EXACT_OF_REAL = frozenset({"negative", "multiply", "divide", "sqrt", "abs", "floor", "ceil", "trunc", "round"})
-_EXACT_OF_INTEGERS = frozenset({
-    "floor_divide", "remainder", "pow", "maximum", "minimum", "clip", "sign", "relu", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "sum", "prod", "max", "min", "argmax",
-    "argmin",
-})  # fmt: skip
-_FOLDED = _MOVES | _EXACT | _EXACT_OF_REAL | _EXACT_OF_INTEGERS
+_EXACT_KINDS = {
+    "all": frozenset({"bool", "int", "uint", "float", "complex"}),
+    "real": frozenset({"bool", "int", "uint", "float"}),
+    "integers": frozenset({"bool", "int", "uint"}),
+}
+"""Kinds of operands by what ``Op.exact`` is; of an op that moves elements, operands are of any."""
 
 
 @cache
@@ -55,7 +46,7 @@ def fold_constants(graph: Graph) -> Graph:
         inputs = r.inputs(node)
         if node.op is CONSTANT:
             known[r.size] = node.params["value"]
-        elif inputs and node.op.name in _FOLDED and all(i in known for i in inputs):
+        elif inputs and node.op.exact and all(i in known for i in inputs):
             if node.op is BROADCAST_TO and node.avals[0].size > r.avals[inputs[0]].size:
                 known[r.size] = np.broadcast_to(known[inputs[0]], node.avals[0].shape)
             else:
@@ -71,11 +62,8 @@ def fold_constants(graph: Graph) -> Graph:
 
 def _compute(r: Rewriter, node: Node, inputs: tuple[int, ...], known: dict[int, Any]) -> tuple[Any, ...] | None:
     """The results of a node; None if it is not folded."""
-    name = node.op.name
-    kinds = {r.avals[i].dtype.kind for i in inputs}
-    if name in _EXACT_OF_INTEGERS and not kinds <= {"int", "uint", "bool"}:
-        return None
-    if name in _EXACT_OF_REAL and "complex" in kinds:
+    moves = node.op.exact == "moved"
+    if not moves and not {r.avals[i].dtype.kind for i in inputs} <= _EXACT_KINDS[node.op.exact]:
         return None
     held = sum(r.avals[i].size for i in inputs if _is_constant(r, i))
     if sum(a.size for a in node.avals) > max(_LARGEST, held):
@@ -85,7 +73,7 @@ def _compute(r: Rewriter, node: Node, inputs: tuple[int, ...], known: dict[int, 
     except FirebrickError:  # an index out of range, say: running the graph reports it
         return None
     results = result if type(result) is tuple else (result,)
-    if name not in _MOVES and any(a.dtype.kind not in "biu" and bool((a != a).any()) for a in results):
+    if not moves and any(a.dtype.kind not in "biu" and bool((a != a).any()) for a in results):
         return None
     return results
 
