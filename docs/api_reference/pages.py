@@ -56,7 +56,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
             f"{F}inspection", "fb.explain_tuning", "fb.force_variant", "fb.__version__",
         )),
         Page("creation", "Creation and conversion", "Tensors from values, shapes and other arrays.", (
-            f"{F}creation", f"{F}conversion", "fb.read",
+            f"{F}creation", f"{F}ranges", f"{F}triangles", f"{F}conversion", "fb.read",
         )),
         Page("elementwise", "Elementwise functions", "Functions of each element: arithmetic, comparison, rounding, logic.", (
             f"{F}elementwise", f"{F}special", f"{F}complex",
