@@ -21,7 +21,7 @@ from firebrick.backends.cpu.runtime.arena import ALIGNMENT, aligned
 from firebrick.backends.cpu.runtime.runner import ADDRESSES, RUN, RUNNER
 from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec import faults
-from firebrick.compiler.targets.llvm.host import Module, compile_ir
+from firebrick.compiler.targets.llvm.host import Module, Options, compile_ir
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config
 from firebrick.core.sharing import cores_of, part_of_cores, usable_cores
@@ -32,6 +32,9 @@ BUSY_US, IDLE_US = 30.0, 15.0
 # A call that took so much longer than its caller would have taken alone means that a core is gone: callers then work alone
 # for a while.
 STALL_US = 20.0
+# The pool's functions are control flow and atomic operations, which other passes than inlining gain nothing for; they would
+# take half of its compile time, at the first program of a machine.
+_INLINED = Options(passes=0)
 # The longest time in native code, after which a segment returns between two kernels, so that Ctrl-C and other threads are
 # served.
 BUDGET_MS = 50.0
@@ -52,7 +55,7 @@ class Native:
         target = Target.host()
         for name in forkjoin.LIBRARIES:
             ctypes.CDLL(name)
-        self.module: Module = compile_ir(forkjoin.pool_ir(target, how) + RUNNER, target).pin()
+        self.module: Module = compile_ir(forkjoin.pool_ir(target, how) + RUNNER, target, options=_INLINED).pin()
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         self.init = self.module.function(forkjoin.INIT, None, pointer)
         self.ring = self.module.function(forkjoin.RING, None, pointer)
