@@ -1,5 +1,6 @@
 """Automatic differentiation of every op on every engine."""
 
+import firebrick.backends as _backends  # noqa: F401  before its parts
 import firebrick.ir as _ir  # noqa: F401  before its parts
 from firebrick.autodiff.anomaly import detect_anomaly
 from firebrick.autodiff.backward import attach, backward, register_hook, require_grad

@@ -1,5 +1,6 @@
 """Probability distributions: samples, logarithms of probabilities, moments, entropies and divergences."""
 
+import firebrick.random as _random  # noqa: F401  before its parts
 from firebrick.distributions.base import Distribution
 from firebrick.distributions.counting import Bernoulli, Binomial, Categorical, Geometric, Multinomial, Poisson
 from firebrick.distributions.divergence import kl_divergence
