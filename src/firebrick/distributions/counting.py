@@ -39,10 +39,11 @@ from firebrick.functions.normalisation import log_softmax
 from firebrick.functions.special import lgamma
 from firebrick.functions.statistical import sum as sum_
 from firebrick.functions.utility import all as all_
-from firebrick.random import Generator, categorical, default_generator, exponential
+from firebrick.random import Generator, categorical, exponential
 from firebrick.random import binomial as binomial_counts
 from firebrick.random import multinomial as multinomial_counts
 from firebrick.random import poisson as poisson_counts
+from firebrick.random.defaults import source_of
 from firebrick.random.settings import ANY, NONNEGATIVE, PROBABILITY, Bounds
 
 _CHANCE = Bounds(0.0, 1.0, strict=True)
@@ -95,7 +96,7 @@ class Bernoulli(_Event):
         self._settle()
 
     def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
-        source = default_generator(self.device) if generator is None else generator
+        source = source_of(type(self).__name__, generator, self.device)
         u = source.uniform(shape, dtype=self.dtype, device=self.device)
         return astype(less(u, self.probs.detach()), self.dtype)
 

@@ -24,10 +24,11 @@ from firebrick.functions.elementwise import (
     where,
 )
 from firebrick.functions.special import digamma, erfinv, lgamma
-from firebrick.random import Generator, default_generator
+from firebrick.random import Generator
 from firebrick.random import gamma as gamma_numbers
 from firebrick.random import gumbel as gumbel_numbers
 from firebrick.random import laplace as laplace_numbers
+from firebrick.random.defaults import source_of
 from firebrick.random.settings import ANY, POSITIVE
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -35,7 +36,7 @@ _EULER = 0.5772156649015329
 
 
 def _source(d: Distribution, generator: Generator | None) -> Generator:
-    return default_generator(d.device) if generator is None else generator
+    return source_of(type(d).__name__, generator, d.device)
 
 
 class Normal(Distribution):

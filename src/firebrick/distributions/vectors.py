@@ -16,7 +16,8 @@ from firebrick.functions.linear import matmul
 from firebrick.functions.matrices import cholesky, solve_triangular
 from firebrick.functions.movement import broadcast_to, matrix_transpose
 from firebrick.functions.statistical import sum as sum_
-from firebrick.random import Generator, default_generator
+from firebrick.random import Generator
+from firebrick.random.defaults import source_of
 from firebrick.random.settings import ANY
 
 
@@ -61,7 +62,7 @@ class MultivariateNormal(Distribution):
         self.event_shape = self.event_shape[:1]
 
     def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
-        source = default_generator(self.device) if generator is None else generator
+        source = source_of(type(self).__name__, generator, self.device)
         z = source.normal((*shape, *self.event_shape), dtype=self.dtype, device=self.device)
         return matmul(self.scale_tril, z[..., None])[..., 0] + self.loc
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
-from firebrick.core.errors import ConfigError
+from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.locks import forkable
 from firebrick.core.tensor import Tensor
@@ -83,6 +83,24 @@ def default_generator(device: Any = None) -> Generator:
         elif goal not in _generators:
             _generators[goal] = Generator(_seed_of(_root))
         return _generators[goal]
+
+
+def source_of(name: str, generator: Any, device: Any = None) -> Generator:
+    """The generator that a draw was given, or the default generator of the device.
+
+    Args:
+        name: The draw, for messages.
+        generator: A generator or None.
+        device: The draw's device.
+
+    Raises:
+        OperandError: It is no generator.
+    """
+    if generator is None:
+        return default_generator(device)
+    if not isinstance(generator, Generator):
+        raise OperandError(f"{name}: generator is a Generator", type(generator).__name__, "pass fb.random.Generator(seed)")
+    return generator
 
 
 def _find(generator: Generator) -> Callable[[], Generator] | None:

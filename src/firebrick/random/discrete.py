@@ -50,7 +50,7 @@ from firebrick.functions.statistical import sum as sum_
 from firebrick.functions.utility import all as all_
 from firebrick.graph.control.verbs import while_loop
 from firebrick.random.attempts import until_accepted
-from firebrick.random.defaults import default_generator
+from firebrick.random.defaults import source_of
 from firebrick.random.generator import Generator, shape_first
 from firebrick.random.settings import NONNEGATIVE, PROBABILITY, Parameter, check_values, draw, finished
 
@@ -131,7 +131,7 @@ def categorical(
     top = max_(rows, axis=-1, keepdims=True)
     _check_rows("categorical", "logits", logits, isfinite(top), "each row has a largest number, which is finite")
     count = 1 if draws is None else whole("categorical", "draws", draws, 0)
-    source = default_generator(logits.device) if generator is None else generator
+    source = source_of("categorical", generator, logits.device)
     found = by_weights(exp(rows - top), source, count)
     return found[..., 0] if draws is None else found
 
@@ -214,7 +214,7 @@ def choice(
     if n < 1 or (not replace and count > n):
         need = max(1, 0 if replace else count)
         raise ConfigError(f"choice: there are at least {need} elements to draw from", f"{n}", "draw fewer, or with replacement")
-    source = default_generator(goal) if generator is None else generator
+    source = source_of("choice", generator, goal)
     at = _equally(n, sizes, replace, source, goal) if p is None else _by_p(n, sizes, replace, p, source)
     return take(x, at, axis=0) if isinstance(x, Tensor) else at
 

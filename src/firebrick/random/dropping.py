@@ -10,7 +10,7 @@ from firebrick.core.other_arguments import unknown_argument
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import where
-from firebrick.random.defaults import default_generator
+from firebrick.random.defaults import source_of
 from firebrick.random.generator import Generator
 
 
@@ -30,6 +30,7 @@ def dropout(
 
     Raises:
         ConfigError: p lies outside [0, 1).
+        OperandError: The generator is none.
 
     Source: Srivastava et al., "Dropout", JMLR 15, 2014.
 
@@ -46,9 +47,9 @@ def dropout(
     rate = number("dropout", "p", p)
     if not 0.0 <= rate < 1.0:
         raise ConfigError("dropout: p lies in [0, 1)", f"p={p!r:.40}", "pass e.g. 0.5")
+    source = source_of("dropout", generator, x.device)
     if not training or rate == 0.0:
         return x
-    source = default_generator(x.device) if generator is None else generator
     kept = source.bernoulli(x.shape, p=1.0 - rate, device=x.device)
     return where(kept, x * (1.0 / (1.0 - rate)), 0.0)
 

@@ -22,7 +22,7 @@ from firebrick.functions.creation import full
 from firebrick.functions.elementwise import astype, greater, greater_equal, less_equal, logical_and
 from firebrick.functions.movement import broadcast_to
 from firebrick.functions.utility import all as all_
-from firebrick.random.defaults import default_generator
+from firebrick.random.defaults import source_of
 from firebrick.random.generator import Generator
 
 Parameter = Tensor | float
@@ -151,7 +151,7 @@ def draw(
         x = astype(value, wide, copy=False) if isinstance(value, Tensor) else full((), float(value), dtype=wide, device=goal)
         made[key] = broadcast_to(x, sizes)
     dt = _result_dtype(name, goal, dtype, list(tensors.values()), whole)
-    return Draw(goal, sizes, dt, wide, default_generator(goal) if generator is None else generator, made)
+    return Draw(goal, sizes, dt, wide, source_of(name, generator, goal), made)
 
 
 def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
