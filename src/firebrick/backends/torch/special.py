@@ -101,4 +101,10 @@ PLAIN: dict[str, Kernel] = {
     "erfinv": _in_float64(_erfinv), "i0": _in_float64(_bessel(torch.special.i0e)),
     "i1": _in_float64(_bessel(torch.special.i1e, odd=True)),
 }  # fmt: skip
-KERNELS: dict[str, Kernel] = {**PLAIN, "polygamma": _in_float64(_polygamma)}
+
+
+def _gamma_path(alpha: Any, log_z: Any) -> Any:
+    return log_z.expand(torch.broadcast_shapes(alpha.shape, log_z.shape)).clone()
+
+
+KERNELS: dict[str, Kernel] = {**PLAIN, "gamma_path": _gamma_path, "polygamma": _in_float64(_polygamma)}
