@@ -207,6 +207,7 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: d.Bernoulli(), fb.ConfigError, "either probs or logits is given"),
         (lambda: d.Bernoulli(0.5, logits=0.0), fb.ConfigError, "either probs or logits is given"),
         (lambda: d.Bernoulli(1.5), fb.ConfigError, r"probs is in \[0, 1\]"),
+        (lambda: d.Categorical(fb.zeros((2, 3))), fb.OutOfRangeError, "a weight that is not 0"),
         (lambda: d.Categorical(fb.asarray(0.5)), fb.ShapeError, "1 axes or more"),
         (lambda: d.Dirichlet(fb.ones(3)).log_prob(fb.ones(2)), fb.ShapeError, "3 components"),
         (lambda: d.MultivariateNormal(fb.zeros(2), fb.eye(3)), fb.ShapeError, r"\[\.\.\., n, n\]"),

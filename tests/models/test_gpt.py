@@ -279,6 +279,7 @@ def test_what_does_not_fit_is_refused() -> None:
     calls = [
         (lambda: models.generate(model, [1] * 40, max_tokens=9), fb.ConfigError, "at most the 48 positions of the model"),
         (lambda: models.generate(model, [40], max_tokens=1), fb.OutOfRangeError, r"tokens of prompts lie in \[0, 40\)"),
+        (lambda: models.generate(model, "text", max_tokens=1), fb.ConfigError, "encode the text first"),
         (lambda: models.generate(model, [], max_tokens=1), fb.ConfigError, "at least one token"),
         (lambda: models.generate(model, [[1], []], max_tokens=1), fb.ConfigError, "at least one token"),
         (lambda: models.generate(model, [1], max_tokens=-1), fb.ConfigError, "max_tokens is an int ≥ 0"),

@@ -208,6 +208,7 @@ TOLERANCES = {
         "pinv scatter_add softmax sum"
     ),
     16: "attention attention_gradient conv conv_input conv_weight eig eigh log_softmax polygamma rms_norm svd",
+    64: "gamma_path",
     32: "layer_norm standardize standardize_gradient",
 }
 # of complex numbers, where it is another one

@@ -148,7 +148,7 @@ def test_compiled_functions_draw_the_same_and_go_on(name: str) -> None:
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 1.7, 9.0, 150.0])
 def test_the_gradient_of_a_gamma_number_is_that_of_the_inverse_distribution_function(alpha: float) -> None:
-    from firebrick.random.gamma_slopes import relative_slope
+    from firebrick.ops.special import gamma_slope
 
     a = max(alpha, 1.0)
     q = np.asarray([1e-4, 0.01, 0.2, 0.5, 0.8, 0.99, 0.9999])
@@ -156,8 +156,20 @@ def test_the_gradient_of_a_gamma_number_is_that_of_the_inverse_distribution_func
     step = 1e-4 * a
     points = [stats.gamma(a + k * step).ppf(q) for k in (-2, -1, 1, 2)]
     want = (points[0] - 8 * points[1] + 8 * points[2] - points[3]) / (12 * step) / z
-    found = relative_slope(fb.full(q.shape, a, dtype=fb.float64), fb.asarray(np.log(z))).numpy()
+    found = gamma_slope(fb.full(q.shape, a, dtype=fb.float64), fb.asarray(np.log(z))).numpy()
     np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_a_gamma_number_has_first_and_second_derivatives_in_both_modes() -> None:
+    def f(a: fb.Tensor) -> fb.Tensor:
+        return fb.sum(random.gamma((5,), alpha=a, generator=Generator(0)))
+
+    a, step = fb.asarray(2.0, dtype=fb.float64), 1e-3
+    q = stats.gamma(2.0).cdf(random.gamma((5,), alpha=a, generator=Generator(0)).numpy())
+    up, here, down = (stats.gamma(2.0 + k * step).ppf(q) for k in (1, 0, -1))
+    assert fb.grad(f)(a).item() == pytest.approx((up - down).sum() / (2 * step), rel=1e-6)
+    assert fb.jvp(f, (a,), (fb.ones_like(a),))[1].item() == pytest.approx((up - down).sum() / (2 * step), rel=1e-6)
+    assert fb.grad(fb.grad(f))(a).item() == pytest.approx((up - 2 * here + down).sum() / step**2, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +277,12 @@ def test_compiled_functions_refuse_values_that_do_not_fit() -> None:
     run(fb.ones(2))
     with pytest.raises(fb.OutOfRangeError, match="gamma: alpha"):
         run(fb.asarray([1.0, -1.0]))
+
+
+def test_parameters_may_be_integers_and_bounds_infinite() -> None:
+    assert random.gamma((2,), alpha=fb.asarray([1, 2])).dtype is fb.float32
+    x = random.truncated_normal((100, 2), low=fb.asarray([-INF, 0.0]), high=fb.asarray([0.0, INF]), generator=Generator(0))
+    assert ((x.numpy() <= 0) == [True, False]).all()
 
 
 def test_an_empty_draw_and_one_of_no_axes() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from firebrick.core.dtypes import int64
-from firebrick.core.errors import ShapeError
+from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
@@ -22,6 +22,7 @@ from firebrick.functions.elementwise import (
     equal,
     exp,
     floor,
+    greater,
     greater_equal,
     isfinite,
     less,
@@ -44,7 +45,7 @@ from firebrick.random import binomial as binomial_counts
 from firebrick.random import multinomial as multinomial_counts
 from firebrick.random import poisson as poisson_counts
 from firebrick.random.defaults import source_of
-from firebrick.random.settings import ANY, NONNEGATIVE, PROBABILITY, Bounds
+from firebrick.random.settings import ANY, NONNEGATIVE, PROBABILITY, Bounds, check_values
 
 _CHANCE = Bounds(0.0, 1.0, strict=True)
 
@@ -240,6 +241,8 @@ class _Classes(Distribution):
         if one_of(name, probs=probs, logits=logits) == "probs":
             self._take({"probs": (probs, NONNEGATIVE)}, events=1)
             weights: Tensor = vars(self)["probs"]
+            if weights.device.engine != "meta" and weights.size:
+                check_values(lambda: greater(sum_(weights.detach(), axis=-1), 0.0), lambda: _without_weight(name, weights))
             self.logits = log(weights / sum_(weights, axis=-1, keepdims=True))
         else:
             held = logits.detach() if isinstance(logits, Tensor) else logits
@@ -260,6 +263,11 @@ class _Classes(Distribution):
     def _entropy(self) -> Tensor:
         possible = isfinite(self.logits)
         return -sum_(where(possible, self.probabilities * where(possible, self.logits, 0.0), 0.0), axis=-1)
+
+
+def _without_weight(name: str, weights: Tensor) -> OutOfRangeError:
+    want = f"{name}: each row of probs has a weight that is not 0"
+    return OutOfRangeError(want, describe("probs", weights), "look at its values", op=name)
 
 
 class Categorical(_Classes):

@@ -82,7 +82,7 @@ def generate(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    stop: int | Sequence[int] = (),
+    stop: int | Sequence[int] | None = None,
     beams: int = 1,
     generator: Generator | None = None,
     on_token: Callable[[list[int]], Any] | None = None,
@@ -163,6 +163,8 @@ def generate(
 def _prompts(prompts: Any, vocabulary: int) -> tuple[list[list[int]], bool]:
     """Prompts as lists, and whether there is one that stands alone."""
     given = prompts.tolist() if hasattr(prompts, "tolist") else list(prompts)
+    if isinstance(prompts, str) or any(isinstance(p, str) for p in given):
+        raise ConfigError("generate: prompts are tokens, which are ints", f"{prompts!r:.60}", "encode the text first")
     alone = bool(given) and not hasattr(given[0], "__len__")
     rows = [list(map(int, r)) for r in ([given] if alone else given)]
     if not rows or not all(rows):
@@ -185,6 +187,7 @@ def _settings(
     if top_p is not None and not 0.0 < number("generate", "top_p", top_p) <= 1.0:
         raise ConfigError("generate: top_p lies in (0, 1]", f"top_p={top_p!r}", "pass e.g. 0.9")
     kept = None if top_k is None else min(whole("generate", "top_k", top_k, 1), model.vocabulary)
+    stop = () if stop is None else stop
     ends = tuple(stop) if isinstance(stop, (tuple, list, set, frozenset)) else (stop,)
     ends = tuple(sorted(whole("generate", "stop", t, 0) for t in ends))
     width = whole("generate", "beams", beams, 1)

@@ -31,8 +31,8 @@ from firebrick.functions.elementwise import (
 )
 from firebrick.functions.normalisation import softmax
 from firebrick.functions.special import erfinv
+from firebrick.ops.special import gamma_path
 from firebrick.random.attempts import until_accepted
-from firebrick.random.gamma_slopes import relative_slope
 from firebrick.random.generator import Generator, shape_first
 from firebrick.random.settings import ANY, NONNEGATIVE, POSITIVE, Draw, Parameter, check_values, draw, finished
 
@@ -185,7 +185,10 @@ def truncated_normal(
 
 
 def _finite(bound: Any) -> Any:
-    """An infinite bound as a finite number beyond all others."""
+    """Infinite bounds as finite numbers beyond all others."""
+    if isinstance(bound, Tensor) and bound.dtype.kind == "float":
+        limit = 1e30 if bound.dtype.itemsize > 2 else 6e4
+        return clip(bound, -limit, limit)
     return math.copysign(1e30, bound) if isinstance(bound, float) and math.isinf(bound) else bound
 
 
@@ -226,16 +229,10 @@ def log_gamma(d: Draw, alpha: Tensor) -> Tensor:
         accepted = less(log(1.0 - u[..., 2]), bound)
         return logarithm, logical_and(inside, accepted)
 
-    out = log(third) + until_accepted(d.generator._next_on(d.device), d.shape, 3, d.wide, attempt)
-    boost = log1p(-d.generator._uniform(d.shape, d.wide, d.device)) / alpha
-    if given is alpha or not _tracked(given):
-        return out + where(small, boost, 0.0)
-    slope = relative_slope(up, out) - where(small, boost / alpha, 0.0)
-    return out + where(small, boost, 0.0) + (given - alpha) * slope
-
-
-def _tracked(x: Tensor) -> bool:
-    return x.node is not None
+    drawn = log(third) + until_accepted(d.generator._next_on(d.device), d.shape, 3, d.wide, attempt)
+    boost = log1p(-d.generator._uniform(d.shape, d.wide, d.device))
+    path: Tensor = gamma_path(where(small, given + 1.0, given), drawn)
+    return path + where(small, boost / given, 0.0)
 
 
 @shape_first

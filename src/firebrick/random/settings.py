@@ -76,6 +76,7 @@ def check_parameter(name: str, key: str, value: Any, bounds: Bounds) -> None:
     if value.device.engine == "meta" or not value.size:
         return
     held = value.detach()
+    held = held if held.dtype.kind == "float" else astype(held, float32)
 
     def error() -> OutOfRangeError:
         return OutOfRangeError(want, describe(key, value), "look at its values", op=name)

@@ -96,9 +96,16 @@ def _bessel(scaled: Kernel, odd: bool = False) -> Kernel:
     return run
 
 
+def _gamma_path(alpha: Any, log_z: Any) -> Any:
+    return log_z.expand(torch.broadcast_shapes(alpha.shape, log_z.shape)).clone()
+
+
 PLAIN: dict[str, Kernel] = {
+    "gamma_path": _gamma_path,
     "lgamma": _in_float64(_lgamma), "digamma": _in_float64(_digamma),
     "erfinv": _in_float64(_erfinv), "i0": _in_float64(_bessel(torch.special.i0e)),
     "i1": _in_float64(_bessel(torch.special.i1e, odd=True)),
 }  # fmt: skip
+
+
 KERNELS: dict[str, Kernel] = {**PLAIN, "polygamma": _in_float64(_polygamma)}
