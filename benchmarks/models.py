@@ -31,6 +31,7 @@ class Network:
         momentum: Of SGD; None for Adam.
         dropout: Probability in training.
         images: Whether inputs are images, for which layouts are tried.
+        rows: Inputs are indices below it; 0 for floating inputs.
     """
 
     build: Callable[[float], nn.Module]
@@ -42,11 +43,13 @@ class Network:
     momentum: float | None = None
     dropout: float = 0.0
     images: bool = False
+    rows: int = 0
 
     def data(self, batch: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Inputs [batch, *shape], float32, and targets: classes [batch], int64, or values [batch, *target]."""
+        """Inputs [batch, *shape], float32 or int64, and targets: classes [batch], int64, or values [batch, *target]."""
         rng = np.random.default_rng(1)
-        x = rng.normal(size=(batch, *self.shape)).astype(np.float32)
+        shape = (batch, *self.shape)
+        x = rng.integers(0, self.rows, shape) if self.rows else rng.normal(size=shape).astype(np.float32)
         if self.target:
             return x, rng.normal(size=(batch, *self.target)).astype(np.float32)
         return x, rng.integers(0, 10, batch)
@@ -95,6 +98,19 @@ class LastOfLSTM(nn.Module):
         return logits
 
 
+class Tables(nn.Module):
+    """Three tables of 100,000 rows of 32, a row of each for an input, and a dense layer on the rows."""
+
+    def __init__(self) -> None:
+        self.tables = [nn.Embedding(100_000, 32) for _ in range(3)]
+        self.head = nn.Linear(96, 1)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map indices [batch, 3] to [batch, 1]."""
+        found: fb.Tensor = self.head(fb.concat([table(x[:, k]) for k, table in enumerate(self.tables)], axis=1))
+        return found
+
+
 NETWORKS = {
     "mlp": Network(lambda _: fb.models.mlp(784), (784,), (64, 512), (0.80, 1.0)),
     "cnn": Network(_cnn, (1, 28, 28), (64,), (0.50,), images=True),
@@ -105,4 +121,6 @@ NETWORKS = {
     "patchtst": Network(
         lambda p: fb.models.patchtst(dropout=p), (336, 7), (128,), (0.70,), target=(96, 7), lr=1e-4, dropout=0.3
     ),
+    "embedding": Network(lambda _: Tables(), (3,), (1024,), (0.80,), target=(1,), lr=0.01, momentum=0.0, rows=100_000),
+    "embedding adam": Network(lambda _: Tables(), (3,), (1024,), (1.0,), target=(1,), rows=100_000),
 }  # fmt: skip

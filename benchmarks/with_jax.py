@@ -180,8 +180,14 @@ def _patchtst(run: Pass, x: Any) -> Any:
     return forecast.transpose(0, 2, 1) * scale + level
 
 
+def _tables(run: Pass, x: Any) -> Any:
+    rows = [run.params[f"tables.{k}.weight"][x[:, k]] for k in range(3)]
+    return run.dense("head", jnp.concatenate(rows, 1))
+
+
 APPLY: dict[str, Callable[[Pass, Any], Any]] = {
     "mlp": _mlp, "cnn": _cnn, "resnet18": _resnet, "transformer": _transformer, "lstm": _lstm, "patchtst": _patchtst,
+    "embedding": _tables, "embedding adam": _tables,
 }  # fmt: skip
 
 
@@ -192,7 +198,8 @@ def _prepared(work: Work, form: dict[str, Any]) -> tuple[Params, Params, jax.Arr
     for name, a in work.arrays.items():
         if work.model == "cnn" and name == "layers.7.weight" and nhwc:  # reads what was [channels, h, w]
             a = a.reshape(-1, 32, 4, 4).transpose(0, 2, 3, 1).reshape(a.shape)
-        turned = a.transpose(2, 3, 1, 0) if a.ndim == 4 else a.T if a.ndim == 2 and name != "position" else a
+        rows = name.startswith(("position", "tables"))
+        turned = a.transpose(2, 3, 1, 0) if a.ndim == 4 else a.T if a.ndim == 2 and not rows else a
         params[name] = jnp.array(turned)
     norms = [n.removesuffix(".weight") for n in work.arrays if _is_batch_norm(work.model, n)]
     stats = {f"{n}.mean": jnp.zeros_like(params[f"{n}.weight"]) for n in norms}
@@ -228,6 +235,8 @@ def _training(work: Work, form: dict[str, Any]) -> Ready:
         return new, (m, v)
 
     def sgd(params: Params, grads: Params, moments: Any, t: Any) -> tuple[Params, Any]:
+        if not net.momentum:
+            return jax.tree.map(lambda p, g: p - net.lr * g, params, grads), moments
         m = jax.tree.map(lambda m, g: net.momentum * m + g, moments, grads)
         return jax.tree.map(lambda p, m: p - net.lr * m, params, m), m
 
@@ -246,7 +255,9 @@ def _training(work: Work, form: dict[str, Any]) -> Ready:
         return jax.tree.map(jnp.zeros_like, params)
 
     key = jax.random.key(0, impl=form.get("random"))
-    state = [(params, stats, (zeros(), zeros()) if net.momentum is None else zeros(), jnp.zeros(()), key)]
+    state = [
+        (params, stats, (zeros(), zeros()) if net.momentum is None else zeros() if net.momentum else {}, jnp.zeros(()), key)
+    ]
 
     def call() -> Any:
         state[0], loss = step(state[0], x, y)

@@ -91,6 +91,18 @@ class LastOfLSTM(nn.Module):
         return self.head(self.lstm(x)[0][:, -1])
 
 
+class Tables(nn.Module):
+    """As ``benchmarks.models.Tables``; the gradients of the tables may be sparse."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(100_000, 32, sparse=sparse) for _ in range(3))
+        self.head = nn.Linear(96, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.cat([table(x[:, k]) for k, table in enumerate(self.tables)], 1))
+
+
 class Residual(nn.Module):
     """A residual block."""
 
@@ -194,6 +206,8 @@ BUILDERS: dict[str, Callable[[float], nn.Module]] = {
     "two blocks": lambda _: Transformer(2),
     "lstm": lambda _: LastOfLSTM(),
     "patchtst": PatchTST,
+    **dict.fromkeys(("embedding", "embedding adam"), lambda _: Tables()),
+    "embedding, sparse gradients": lambda _: Tables(sparse=True),
 }  # fmt: skip
 
 
@@ -207,18 +221,18 @@ def network(name: str, arrays: dict[str, np.ndarray[Any, Any]], dropout: float =
     return model
 
 
-def _built(work: Work, layout: Any) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+def _built(work: Work, layout: Any, form: str = "") -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """The network with the work's parameters, its inputs and targets."""
-    model = network(work.model, work.arrays, work.dropout)
+    model = network(work.model + form, work.arrays, work.dropout)
     x, y = (torch.from_numpy(a) for a in NETWORKS[work.model].data(work.batch))
     if layout is torch.channels_last:
         model, x = model.to(memory_format=layout), x.contiguous(memory_format=layout)
     return model, x, y
 
 
-def _training(work: Work, layout: Any, how: dict[str, Any], compiled: str = "") -> Ready:
+def _training(work: Work, layout: Any, how: dict[str, Any], compiled: str = "", form: str = "") -> Ready:
     net = NETWORKS[work.model]
-    model, x, y = _built(work, layout)
+    model, x, y = _built(work, layout, form)
     error = F.mse_loss if net.target else F.cross_entropy
     if net.momentum is None:
         opt: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=net.lr, **how)
@@ -342,6 +356,8 @@ def variants(work: Work, compiled: bool) -> Variants:
         else:
             found[f"{name} fused update".strip()] = partial(_training, work, layout, fused)
             found[f"{name} foreach update".strip()] = partial(_training, work, layout, foreach)
+    if work.model == "embedding" and not compiled:
+        found["sparse gradients"] = partial(_training, work, torch.contiguous_format, {}, form=", sparse gradients")
     if compiled:
         found["whole step compiled"] = partial(_training, work, torch.contiguous_format, {"foreach": True}, "step")
     return found
