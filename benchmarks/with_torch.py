@@ -83,12 +83,51 @@ class Transformer(nn.Module):
 class LastOfLSTM(nn.Module):
     """As ``benchmarks.models.LastOfLSTM``."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 128) -> None:
         super().__init__()
-        self.lstm, self.head = nn.LSTM(32, 128, batch_first=True), nn.Linear(128, 10)
+        self.lstm, self.head = nn.LSTM(32, hidden, batch_first=True), nn.Linear(hidden, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.lstm(x)[0][:, -1])
+
+
+class LastOfGRU(nn.Module):
+    """As ``benchmarks.models.LastOfGRU``."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(32, hidden, batch_first=True), nn.Linear(hidden, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.gru(x)[0][:, -1])
+
+
+class Inverted(nn.Module):
+    """As ``benchmarks.models.Inverted``."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        wide = 4 * channels
+        self.expand, self.norm1 = nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide)
+        self.depthwise, self.norm2 = nn.Conv2d(wide, wide, 3, 1, 1, groups=wide, bias=False), nn.BatchNorm2d(wide)
+        self.project, self.norm3 = nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm1(self.expand(x)))
+        return x + self.norm3(self.project(F.relu(self.norm2(self.depthwise(y)))))
+
+
+class MobileBlocks(nn.Module):
+    """As ``benchmarks.models.MobileBlocks``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList(Inverted(32) for _ in range(3)), nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((2, 3)))
 
 
 class Tables(nn.Module):
@@ -204,7 +243,9 @@ BUILDERS: dict[str, Callable[[float], nn.Module]] = {
     "resnet18": lambda _: ResNet(),
     "transformer": lambda _: Transformer(),
     "two blocks": lambda _: Transformer(2),
-    "lstm": lambda _: LastOfLSTM(),
+    "lstm": lambda _: LastOfLSTM(), "lstm 64": lambda _: LastOfLSTM(64), "lstm 512": lambda _: LastOfLSTM(512),
+    "gru 64": lambda _: LastOfGRU(64), "gru 128": lambda _: LastOfGRU(128), "gru 512": lambda _: LastOfGRU(512),
+    "mobile blocks": lambda _: MobileBlocks(),
     "patchtst": PatchTST,
     **dict.fromkeys(("embedding", "embedding adam"), lambda _: Tables()),
     "embedding, sparse gradients": lambda _: Tables(sparse=True),
