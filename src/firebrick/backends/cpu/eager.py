@@ -128,7 +128,7 @@ def is_expensive(name: str, inputs: tuple[Any, ...], params: dict[str, Any]) -> 
     return ESTIMATES[name](inputs, params) >= EXPENSIVE_US
 
 
-_ELEMENT_US = 4e-4  # microseconds of NumPy for an element of an operation that is not in the table
+_CALL_US, _ELEMENT_US = 2.5, 4e-4  # microseconds of NumPy for an operation that is not in the table, and for an element of it
 
 
 def is_expensive_graph(graph: Graph) -> bool:
@@ -142,7 +142,7 @@ def is_expensive_graph(graph: Graph) -> bool:
         operands = tuple(avals[i] for i in n.inputs)
         estimate = ESTIMATES.get(n.op.name)
         size = max(a.size for a in (*operands, *n.avals))
-        total += estimate(operands, n.params) if estimate is not None else size * _ELEMENT_US
+        total += estimate(operands, n.params) if estimate is not None else _CALL_US + size * _ELEMENT_US
     return total >= EXPENSIVE_US
 
 
