@@ -30,7 +30,7 @@ from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
 
-EXPENSIVE_US = 60.0
+EXPENSIVE_US = 50.0
 """Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
 LARGE = 1 << 25
 """Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``). glibc asks the system for
@@ -83,7 +83,7 @@ def _each(ns: float) -> Estimate:
 # microseconds for one multiply-add of a contraction; for attention, for one multiply-add in each of its products
 _CONV, _ATTENTION, _ATTENTION_GRADIENT = 6e-5, 1.6e-4, 3.2e-4
 # microseconds of a call whatever its size
-_CONV_CALL, _POOL_CALL, _ATTENTION_CALL = 50.0, 40.0, 50.0
+_CONV_CALL, _POOL_CALL, _ATTENTION_CALL = 40.0, 45.0, 40.0
 
 
 def _conv(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
