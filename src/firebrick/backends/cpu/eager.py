@@ -164,6 +164,14 @@ class EagerKernels:
     def run(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
         """The op's result, or a tuple of its results; None if it has no compiled kernel."""
         key = (op.name, config.compiled_with, *((x.shape, x.dtype) for x in inputs), key_of(params))
+        return self._run(key, op, inputs, params)
+
+    def kernel(self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any]) -> Callable[..., Any]:
+        """``run`` for operands of these shapes and dtypes, under the settings of now, as a function of the operands."""
+        key = (op.name, config.compiled_with, *((a.shape, a.dtype.np) for a in operands), key_of(params))
+        return lambda *inputs: self._run(key, op, inputs, params)
+
+    def _run(self, key: Any, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
         with self._lock:
             known = key in self._made
             program = self._made.get(key)

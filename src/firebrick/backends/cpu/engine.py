@@ -183,7 +183,13 @@ class CpuBackend(HostBackend):
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
         if op.name in self.expensive and self.compiles and eager.is_expensive(op.name, operands, params):
-            return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+            run = self._eager.kernel(op, operands, params)
+
+            def compiled_or_not(*natives: Any) -> Any:
+                found = run(*natives)
+                return self.execute(op, natives, params) if found is None else found
+
+            return call(compiled_or_not, len(operands), {})
         return super().kernel(op, operands, params, results, device, known)
 
     def kept_kernel(
