@@ -31,6 +31,7 @@ class Network:
         momentum: Of SGD; None for Adam.
         dropout: Probability in training.
         images: Whether inputs are images, for which layouts are tried.
+        rows: Inputs are indices below it; 0 for floating inputs.
     """
 
     build: Callable[[float], nn.Module]
@@ -42,11 +43,13 @@ class Network:
     momentum: float | None = None
     dropout: float = 0.0
     images: bool = False
+    rows: int = 0
 
     def data(self, batch: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Inputs [batch, *shape], float32, and targets: classes [batch], int64, or values [batch, *target]."""
+        """Inputs [batch, *shape], float32 or int64, and targets: classes [batch], int64, or values [batch, *target]."""
         rng = np.random.default_rng(1)
-        x = rng.normal(size=(batch, *self.shape)).astype(np.float32)
+        shape = (batch, *self.shape)
+        x = rng.integers(0, self.rows, shape) if self.rows else rng.normal(size=shape).astype(np.float32)
         if self.target:
             return x, rng.normal(size=(batch, *self.target)).astype(np.float32)
         return x, rng.integers(0, 10, batch)
@@ -84,10 +87,14 @@ class Transformer(nn.Module):
 
 
 class LastOfLSTM(nn.Module):
-    """An LSTM of 128 features over rows of 32, and a dense layer on its last output."""
+    """An LSTM over rows of 32, and a dense layer on its last output.
 
-    def __init__(self) -> None:
-        self.lstm, self.head = nn.LSTM(32, 128), nn.Linear(128, 10)
+    Args:
+        hidden: Number of its features.
+    """
+
+    def __init__(self, hidden: int = 128) -> None:
+        self.lstm, self.head = nn.LSTM(32, hidden), nn.Linear(hidden, 10)
 
     def forward(self, x: fb.Tensor) -> fb.Tensor:
         """Map [batch, time, 32] to logits [batch, 10]."""
@@ -95,14 +102,85 @@ class LastOfLSTM(nn.Module):
         return logits
 
 
+class LastOfGRU(nn.Module):
+    """The same with a GRU.
+
+    Args:
+        hidden: Number of its features.
+    """
+
+    def __init__(self, hidden: int) -> None:
+        self.gru, self.head = nn.GRU(32, hidden), nn.Linear(hidden, 10)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map [batch, time, 32] to logits [batch, 10]."""
+        logits: fb.Tensor = self.head(self.gru(x)[0][:, -1])
+        return logits
+
+
+class Inverted(nn.Module):
+    """An inverted residual block: four times the channels, a depthwise convolution of them, and back.
+
+    Args:
+        channels: Channels of its input and its result.
+    """
+
+    def __init__(self, channels: int) -> None:
+        wide = 4 * channels
+        self.expand, self.norm1 = nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide)
+        self.depthwise, self.norm2 = nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False), nn.BatchNorm2d(wide)
+        self.project, self.norm3 = nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map images [batch, channels, height, width] to images of the same shape."""
+        y = fb.relu(self.norm1(self.expand(x)))
+        y = fb.relu(self.norm2(self.depthwise(y)))
+        return x + self.norm3(self.project(y))
+
+
+class MobileBlocks(nn.Module):
+    """Three inverted residual blocks of 32 channels, and a dense layer on the mean of the image."""
+
+    def __init__(self) -> None:
+        self.blocks, self.head = [Inverted(32) for _ in range(3)], nn.Linear(32, 10)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map images [batch, 32, height, width] to logits [batch, 10]."""
+        for block in self.blocks:
+            x = block(x)
+        logits: fb.Tensor = self.head(fb.mean(x, axis=(2, 3)))
+        return logits
+
+
+class Tables(nn.Module):
+    """Three tables of 100,000 rows of 32, a row of each for an input, and a dense layer on the rows."""
+
+    def __init__(self) -> None:
+        self.tables = [nn.Embedding(100_000, 32) for _ in range(3)]
+        self.head = nn.Linear(96, 1)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map indices [batch, 3] to [batch, 1]."""
+        found: fb.Tensor = self.head(fb.concat([table(x[:, k]) for k, table in enumerate(self.tables)], axis=1))
+        return found
+
+
 NETWORKS = {
-    "mlp": Network(lambda _: fb.models.mlp(784), (784,), (64, 512), (0.80, 1.0)),
+    "mlp": Network(lambda _: fb.models.mlp(784), (784,), (64, 512, 1024), (0.80, 1.0, 0.85)),
     "cnn": Network(_cnn, (1, 28, 28), (64,), (0.50,), images=True),
     "resnet18": Network(lambda _: fb.models.resnet18(), (3, 32, 32), (32,), (0.80,), lr=0.01, momentum=0.9, images=True),
     "transformer": Network(lambda _: Transformer(), (64, 16), (16,), (0.70,)),
     "two blocks": Network(lambda _: Transformer(2), (64, 16), (), ()),
-    "lstm": Network(lambda _: LastOfLSTM(), (64, 32), (32,), (0.70,)),
+    "lstm": Network(lambda _: LastOfLSTM(), (64, 32), (32,), (0.50,)),
+    "lstm 64": Network(lambda _: LastOfLSTM(64), (64, 32), (32,), (0.50,)),
+    "lstm 512": Network(lambda _: LastOfLSTM(512), (64, 32), (32,), (0.50,)),
+    "gru 64": Network(lambda _: LastOfGRU(64), (64, 32), (32,), (0.50,)),
+    "gru 128": Network(lambda _: LastOfGRU(128), (64, 32), (32,), (0.50,)),
+    "gru 512": Network(lambda _: LastOfGRU(512), (64, 32), (32,), (0.50,)),
+    "mobile blocks": Network(lambda _: MobileBlocks(), (32, 16, 16), (32,), (0.85,), lr=0.01, momentum=0.9, images=True),
     "patchtst": Network(
         lambda p: fb.models.patchtst(dropout=p), (336, 7), (128,), (0.70,), target=(96, 7), lr=1e-4, dropout=0.3
     ),
+    "embedding": Network(lambda _: Tables(), (3,), (1024,), (0.80,), target=(1,), lr=0.01, momentum=0.0, rows=100_000),
+    "embedding adam": Network(lambda _: Tables(), (3,), (1024,), (1.0,), target=(1,), rows=100_000),
 }  # fmt: skip

@@ -43,9 +43,9 @@ class Pass:
     def dense(self, name: str, x: Any) -> Any:
         return x @ self.params[f"{name}.weight"] + self.params[f"{name}.bias"]
 
-    def conv(self, name: str, x: Any, stride: int = 1, padding: int = 0) -> Any:
+    def conv(self, name: str, x: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
         w = self.params[f"{name}.weight"]
-        y = lax.conv_general_dilated(x, w, (stride, stride), [(padding, padding)] * 2,
+        y = lax.conv_general_dilated(x, w, (stride, stride), [(padding, padding)] * 2, feature_group_count=groups,
                                      dimension_numbers=(self.layout, "HWIO", self.layout))  # fmt: skip
         bias = self.params.get(f"{name}.bias")
         return y if bias is None else y + self._channels(bias)
@@ -155,9 +155,32 @@ def _lstm(run: Pass, x: Any) -> Any:
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
 
-    zeros = jnp.zeros((x.shape[0], 128), x.dtype)
+    zeros = jnp.zeros((x.shape[0], recurrent.shape[0]), x.dtype)
     (h, _), _ = lax.scan(step, (zeros, zeros), inputs, unroll=run.form.get("unroll", 1))
     return run.dense("head", h)
+
+
+def _gru(run: Pass, x: Any) -> Any:
+    inputs = x.transpose(1, 0, 2) @ run.params["gru.weight_ih_l0"] + run.params["gru.bias_ih_l0"]
+    recurrent, bias = run.params["gru.weight_hh_l0"], run.params["gru.bias_hh_l0"]
+
+    def step(h: Any, inputs: Any) -> tuple[Any, None]:
+        a, b, c = jnp.split(inputs, 3, axis=-1)
+        r, z, n = jnp.split(h @ recurrent + bias, 3, axis=-1)
+        new = jnp.tanh(c + jax.nn.sigmoid(a + r) * n)
+        return new + jax.nn.sigmoid(b + z) * (h - new), None
+
+    h, _ = lax.scan(step, jnp.zeros((x.shape[0], recurrent.shape[0]), x.dtype), inputs, unroll=run.form.get("unroll", 1))
+    return run.dense("head", h)
+
+
+def _mobile_blocks(run: Pass, x: Any) -> Any:
+    for k in range(3):
+        name = f"blocks.{k}"
+        y = jax.nn.relu(run.batch_norm(f"{name}.norm1", run.conv(f"{name}.expand", x)))
+        y = jax.nn.relu(run.batch_norm(f"{name}.norm2", run.conv(f"{name}.depthwise", y, 1, 1, 128)))
+        x = x + run.batch_norm(f"{name}.norm3", run.conv(f"{name}.project", y))
+    return run.dense("head", x.mean(run.image))
 
 
 def _patchtst(run: Pass, x: Any) -> Any:
@@ -180,8 +203,15 @@ def _patchtst(run: Pass, x: Any) -> Any:
     return forecast.transpose(0, 2, 1) * scale + level
 
 
+def _tables(run: Pass, x: Any) -> Any:
+    rows = [run.params[f"tables.{k}.weight"][x[:, k]] for k in range(3)]
+    return run.dense("head", jnp.concatenate(rows, 1))
+
+
 APPLY: dict[str, Callable[[Pass, Any], Any]] = {
     "mlp": _mlp, "cnn": _cnn, "resnet18": _resnet, "transformer": _transformer, "lstm": _lstm, "patchtst": _patchtst,
+    "embedding": _tables, "embedding adam": _tables, "mobile blocks": _mobile_blocks,
+    **dict.fromkeys(("lstm 64", "lstm 512"), _lstm), **dict.fromkeys(("gru 64", "gru 128", "gru 512"), _gru),
 }  # fmt: skip
 
 
@@ -192,7 +222,8 @@ def _prepared(work: Work, form: dict[str, Any]) -> tuple[Params, Params, jax.Arr
     for name, a in work.arrays.items():
         if work.model == "cnn" and name == "layers.7.weight" and nhwc:  # reads what was [channels, h, w]
             a = a.reshape(-1, 32, 4, 4).transpose(0, 2, 3, 1).reshape(a.shape)
-        turned = a.transpose(2, 3, 1, 0) if a.ndim == 4 else a.T if a.ndim == 2 and name != "position" else a
+        rows = name.startswith(("position", "tables"))
+        turned = a.transpose(2, 3, 1, 0) if a.ndim == 4 else a.T if a.ndim == 2 and not rows else a
         params[name] = jnp.array(turned)
     norms = [n.removesuffix(".weight") for n in work.arrays if _is_batch_norm(work.model, n)]
     stats = {f"{n}.mean": jnp.zeros_like(params[f"{n}.weight"]) for n in norms}
@@ -202,7 +233,7 @@ def _prepared(work: Work, form: dict[str, Any]) -> tuple[Params, Params, jax.Arr
 
 
 def _is_batch_norm(model: str, name: str) -> bool:
-    if model not in ("resnet18", "patchtst") or not name.endswith(".weight"):
+    if model not in ("resnet18", "patchtst", "mobile blocks") or not name.endswith(".weight"):
         return False
     return "norm" in name or "shortcut.layers.1" in name
 
@@ -228,6 +259,8 @@ def _training(work: Work, form: dict[str, Any]) -> Ready:
         return new, (m, v)
 
     def sgd(params: Params, grads: Params, moments: Any, t: Any) -> tuple[Params, Any]:
+        if not net.momentum:
+            return jax.tree.map(lambda p, g: p - net.lr * g, params, grads), moments
         m = jax.tree.map(lambda m, g: net.momentum * m + g, moments, grads)
         return jax.tree.map(lambda p, m: p - net.lr * m, params, m), m
 
@@ -246,7 +279,9 @@ def _training(work: Work, form: dict[str, Any]) -> Ready:
         return jax.tree.map(jnp.zeros_like, params)
 
     key = jax.random.key(0, impl=form.get("random"))
-    state = [(params, stats, (zeros(), zeros()) if net.momentum is None else zeros(), jnp.zeros(()), key)]
+    state = [
+        (params, stats, (zeros(), zeros()) if net.momentum is None else zeros() if net.momentum else {}, jnp.zeros(()), key)
+    ]
 
     def call() -> Any:
         state[0], loss = step(state[0], x, y)
@@ -329,7 +364,7 @@ def variants(work: Work) -> Variants:
         forms = {layout: {"layout": layout} for layout in ("NHWC", "NCHW")}
     if work.model == "cnn":
         forms = {f"{n}, pool by {p}": {**f, "pool": p} for n, f in forms.items() for p in ("window", "reshape")}
-    if work.model == "lstm":
+    if work.model.startswith(("lstm", "gru")):
         forms = {"": {}, "unroll 8": {"unroll": 8}}
     if work.dropout and work.kind == "training":
         forms = {"threefry": {"random": "threefry2x32"}, "rbg": {"random": "unsafe_rbg"}}

@@ -83,12 +83,63 @@ class Transformer(nn.Module):
 class LastOfLSTM(nn.Module):
     """As ``benchmarks.models.LastOfLSTM``."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 128) -> None:
         super().__init__()
-        self.lstm, self.head = nn.LSTM(32, 128, batch_first=True), nn.Linear(128, 10)
+        self.lstm, self.head = nn.LSTM(32, hidden, batch_first=True), nn.Linear(hidden, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.lstm(x)[0][:, -1])
+
+
+class LastOfGRU(nn.Module):
+    """As ``benchmarks.models.LastOfGRU``."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(32, hidden, batch_first=True), nn.Linear(hidden, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.gru(x)[0][:, -1])
+
+
+class Inverted(nn.Module):
+    """As ``benchmarks.models.Inverted``."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        wide = 4 * channels
+        self.expand, self.norm1 = nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide)
+        self.depthwise, self.norm2 = nn.Conv2d(wide, wide, 3, 1, 1, groups=wide, bias=False), nn.BatchNorm2d(wide)
+        self.project, self.norm3 = nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm1(self.expand(x)))
+        return x + self.norm3(self.project(F.relu(self.norm2(self.depthwise(y)))))
+
+
+class MobileBlocks(nn.Module):
+    """As ``benchmarks.models.MobileBlocks``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList(Inverted(32) for _ in range(3)), nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((2, 3)))
+
+
+class Tables(nn.Module):
+    """As ``benchmarks.models.Tables``; the gradients of the tables may be sparse."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(100_000, 32, sparse=sparse) for _ in range(3))
+        self.head = nn.Linear(96, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.cat([table(x[:, k]) for k, table in enumerate(self.tables)], 1))
 
 
 class Residual(nn.Module):
@@ -192,8 +243,12 @@ BUILDERS: dict[str, Callable[[float], nn.Module]] = {
     "resnet18": lambda _: ResNet(),
     "transformer": lambda _: Transformer(),
     "two blocks": lambda _: Transformer(2),
-    "lstm": lambda _: LastOfLSTM(),
+    "lstm": lambda _: LastOfLSTM(), "lstm 64": lambda _: LastOfLSTM(64), "lstm 512": lambda _: LastOfLSTM(512),
+    "gru 64": lambda _: LastOfGRU(64), "gru 128": lambda _: LastOfGRU(128), "gru 512": lambda _: LastOfGRU(512),
+    "mobile blocks": lambda _: MobileBlocks(),
     "patchtst": PatchTST,
+    **dict.fromkeys(("embedding", "embedding adam"), lambda _: Tables()),
+    "embedding, sparse gradients": lambda _: Tables(sparse=True),
 }  # fmt: skip
 
 
@@ -207,18 +262,18 @@ def network(name: str, arrays: dict[str, np.ndarray[Any, Any]], dropout: float =
     return model
 
 
-def _built(work: Work, layout: Any) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+def _built(work: Work, layout: Any, form: str = "") -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """The network with the work's parameters, its inputs and targets."""
-    model = network(work.model, work.arrays, work.dropout)
+    model = network(work.model + form, work.arrays, work.dropout)
     x, y = (torch.from_numpy(a) for a in NETWORKS[work.model].data(work.batch))
     if layout is torch.channels_last:
         model, x = model.to(memory_format=layout), x.contiguous(memory_format=layout)
     return model, x, y
 
 
-def _training(work: Work, layout: Any, how: dict[str, Any], compiled: str = "") -> Ready:
+def _training(work: Work, layout: Any, how: dict[str, Any], compiled: str = "", form: str = "") -> Ready:
     net = NETWORKS[work.model]
-    model, x, y = _built(work, layout)
+    model, x, y = _built(work, layout, form)
     error = F.mse_loss if net.target else F.cross_entropy
     if net.momentum is None:
         opt: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=net.lr, **how)
@@ -342,6 +397,8 @@ def variants(work: Work, compiled: bool) -> Variants:
         else:
             found[f"{name} fused update".strip()] = partial(_training, work, layout, fused)
             found[f"{name} foreach update".strip()] = partial(_training, work, layout, foreach)
+    if work.model == "embedding" and not compiled:
+        found["sparse gradients"] = partial(_training, work, torch.contiguous_format, {}, form=", sparse gradients")
     if compiled:
         found["whole step compiled"] = partial(_training, work, torch.contiguous_format, {"foreach": True}, "step")
     return found

@@ -48,11 +48,11 @@ def eager_trainings(threads: int) -> Iterator[Work]:
 
 
 def inferences(threads: int) -> Iterator[Work]:
-    """Inference of each network, with one input and with the batch that it is trained with."""
+    """Inference of each network, with one input, with 32, and with the batch that it is trained with."""
     for name, net in NETWORKS.items():
-        if not net.batches:
+        if not net.batches or net.rows:
             continue
-        for batch in (1, *net.batches):
+        for batch in sorted({1, 32, *net.batches}):
             yield Work(f"infer/{name}/{batch}", "inference", name, batch, threads, 0.75)
 
 

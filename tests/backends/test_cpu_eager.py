@@ -27,7 +27,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuBackend]:
     """The engine, with no kernels yet and compilation switched on."""
     found = fb.device("cpu").backend
     assert isinstance(found, CpuBackend)
-    monkeypatch.setattr(found, "_eager", eager.EagerKernels(found.compile))
+    monkeypatch.setattr(found, "_eager", eager.EagerKernels(found.compile_operation))
     with fb.config.scope(cpu_compile=True):
         yield found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,13 @@ def test_the_number_of_plans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         fb.reshape(fb.ones(i + 1), (1, i + 1))
     assert len(op.plans) <= 8
     assert fb.reshape(x, (8, 8)).shape == (8, 8)
+
+
+def test_an_operation_made_of_another_has_plans_of_its_own() -> None:
+    op = OPS["negative"]
+    x = fb.ones((2, 1)).require_grad()
+    for _ in range(TIMES):
+        op(x)
+    other = dataclasses.replace(op, name="of_another", fast={})
+    assert plans_of(op)
+    assert other.plans == {}

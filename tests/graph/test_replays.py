@@ -88,7 +88,7 @@ def test_operands_of_another_layout_have_the_bits_of_the_operations(monkeypatch:
     assert gradient_of_a_norm("strided") == want
     # and this test can fail: results over dead values have the order of those
     monkeypatch.setattr(replays.RULES, "_entries", {})
-    monkeypatch.setattr(HostBackend, "replay", lambda self, graph, device: build(self, graph, device))
+    monkeypatch.setattr(HostBackend, "replay", lambda self, graph, device, large: build(self, graph, device))
     found = {gradient_of_a_norm("strided") for _ in range(4)}
     assert len(found) == 2
 

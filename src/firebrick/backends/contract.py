@@ -222,13 +222,14 @@ class Backend:
         """
         return build(self, graph, device or self.first_device(), donate, ready)
 
-    def replay(self, graph: Graph, device: Device) -> Executable:
-        """A program that runs a small graph of eager code, as ``compile`` does: with the bits of its operations one by one, or,
-        where the graph's shapes alone decide so, with other kernels.
+    def replay(self, graph: Graph, device: Device, large: bool) -> Executable:
+        """A program that runs a small graph of eager code, as ``compile`` does.
 
         Args:
             graph: The program.
             device: Where it runs.
+            large: Whether the graph's work runs by this program from its first time on, so that kernels of its own may compute
+                it. Otherwise the bits must be those of its operations one by one.
         """
         return self.compile(graph, device)
 

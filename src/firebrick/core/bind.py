@@ -47,6 +47,10 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         DTypeError: An operand's dtype is not accepted, or the operands have no common one.
         ShapeError: The shapes do not fit.
     """
+    for t in inputs:
+        if not isinstance(t, Tensor):
+            inputs = _admit(op, inputs)
+            break
     key = None
     if out is None and not (hooks.tracing or hooks.levels or timeline.active):
         try:
@@ -58,10 +62,6 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
             found = planned.run(plan, op, inputs)
             if found is not None:
                 return found
-    for t in inputs:
-        if not isinstance(t, Tensor):
-            inputs, key = _admit(op, inputs), None
-            break
     device = inputs[0].device
     for t in inputs:
         if t.device is not device:

@@ -338,7 +338,7 @@ class Op:
     differentiable: bool = field(init=False)
     repeats: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)
-    plans: dict[Any, Any] = field(default_factory=dict, repr=False)
+    plans: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "differentiable", not isinstance(self.vjp, Nondifferentiable))

@@ -31,8 +31,8 @@ from firebrick.ir import Graph
 
 BEFORE = 2
 """Times that a function runs operation by operation before it is traced: tracing takes longer than running."""
-LARGE = 1 << 15
-"""Minimum number of elements of all operands for which a function is traced at its first call."""
+LARGE = 1 << 14
+"""Minimum number of elements of all operands for which a function is traced at its first call, and may have its own kernels."""
 KEPT = 4096
 """Maximum number of programs; the oldest half is dropped first."""
 
@@ -104,8 +104,8 @@ class Programs:
         times = self._entries.get(key, 0)
         if not isinstance(times, int):
             return times
-        once = times < BEFORE and sum(prod(t.shape) for t in operands) < LARGE
-        entry = times + 1 if once else _made(compute, operands, device)
+        large = sum(prod(t.shape) for t in operands) >= LARGE
+        entry = times + 1 if times < BEFORE and not large else _made(compute, operands, device, large)
         if len(self._entries) >= KEPT and key not in self._entries:
             for old in list(self._entries)[: KEPT // 2]:
                 self._entries.pop(old, None)
@@ -144,7 +144,7 @@ def updated(key: Any, compute: Callable[..., Sequence[Tensor]], operands: Sequen
     return [operands[r].detach() if isinstance(r, int) else r for r in made if r is not None]
 
 
-def _made(compute: Compute, operands: Sequence[Tensor], device: Device) -> Replay | None:
+def _made(compute: Compute, operands: Sequence[Tensor], device: Device, large: bool) -> Replay | None:
     """The program of a function for operands like these; None if there is none."""
     given = [Tensor(t.storage, t.dtype, t.shape, t.device) for t in operands]
     try:
@@ -160,7 +160,7 @@ def _made(compute: Compute, operands: Sequence[Tensor], device: Device) -> Repla
             trace.forget()
         if _shares(graph):
             return None
-        program = device.backend.replay(graph, device)
+        program = device.backend.replay(graph, device, large)
     except Exception:  # noqa: BLE001 - what the trace refuses, or an engine cannot compile, runs as it is and reports it there
         return None
     at = {n: i for i, n in enumerate(outputs)}

@@ -537,9 +537,14 @@ class Module:
         return "\n  ".join([f"{type(self).__name__}({self.describe()}", *rows]) + "\n)"
 
 
+_PLAIN = frozenset({int, float, bool, str, type(None)})  # types of most attributes, which hold nothing
+
+
 def _members(items: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Parameters, buffers, modules and generators among attributes, and in lists, tuples and dicts."""
     for name, v in items:
+        if type(v) in _PLAIN:
+            continue
         if isinstance(v, (Parameter, Buffer, Module, Generator)):
             yield f"{prefix}{name}", v
         elif isinstance(v, (list, tuple)):

@@ -30,7 +30,7 @@ from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
 
-EXPENSIVE_US = 60.0
+EXPENSIVE_US = 50.0
 """Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
 LARGE = 1 << 25
 """Minimum bytes of an operand of a ufunc whose result is put in reused memory (``runtime.results``). glibc asks the system for
@@ -83,7 +83,7 @@ def _each(ns: float) -> Estimate:
 # microseconds for one multiply-add of a contraction; for attention, for one multiply-add in each of its products
 _CONV, _ATTENTION, _ATTENTION_GRADIENT = 6e-5, 1.6e-4, 3.2e-4
 # microseconds of a call whatever its size
-_CONV_CALL, _POOL_CALL, _ATTENTION_CALL = 50.0, 40.0, 50.0
+_CONV_CALL, _POOL_CALL, _ATTENTION_CALL = 40.0, 45.0, 40.0
 
 
 def _conv(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
@@ -128,7 +128,7 @@ def is_expensive(name: str, inputs: tuple[Any, ...], params: dict[str, Any]) -> 
     return ESTIMATES[name](inputs, params) >= EXPENSIVE_US
 
 
-_ELEMENT_US = 4e-4  # microseconds of NumPy for an element of an operation that is not in the table
+_CALL_US, _ELEMENT_US = 2.5, 4e-4  # microseconds of NumPy for an operation that is not in the table, and for an element of it
 
 
 def is_expensive_graph(graph: Graph) -> bool:
@@ -142,7 +142,7 @@ def is_expensive_graph(graph: Graph) -> bool:
         operands = tuple(avals[i] for i in n.inputs)
         estimate = ESTIMATES.get(n.op.name)
         size = max(a.size for a in (*operands, *n.avals))
-        total += estimate(operands, n.params) if estimate is not None else size * _ELEMENT_US
+        total += estimate(operands, n.params) if estimate is not None else _CALL_US + size * _ELEMENT_US
     return total >= EXPENSIVE_US
 
 
@@ -164,6 +164,14 @@ class EagerKernels:
     def run(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
         """The op's result, or a tuple of its results; None if it has no compiled kernel."""
         key = (op.name, config.compiled_with, *((x.shape, x.dtype) for x in inputs), key_of(params))
+        return self._run(key, op, inputs, params)
+
+    def kernel(self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any]) -> Callable[..., Any]:
+        """``run`` for operands of these shapes and dtypes, under the settings of now, as a function of the operands."""
+        key = (op.name, config.compiled_with, *((a.shape, a.dtype.np) for a in operands), key_of(params))
+        return lambda *inputs: self._run(key, op, inputs, params)
+
+    def _run(self, key: Any, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
         with self._lock:
             known = key in self._made
             program = self._made.get(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from firebrick.backends.numpy.engine import HostBackend, loud_ufunc
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.policy import FusionPolicy
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
@@ -55,7 +57,7 @@ class CpuBackend(HostBackend):
     def __init__(self) -> None:
         super().__init__()
         self._usable: bool | None = None
-        self._eager = eager.EagerKernels(self.compile)
+        self._eager = eager.EagerKernels(self.compile_operation)
 
     @property
     def compiles(self) -> bool:
@@ -89,11 +91,12 @@ class CpuBackend(HostBackend):
         return self._compiled(graph, device, given, wanted, form)
 
     def _compiled(
-        self, graph: Graph, device: Device, given: tuple[int, ...], ready: tuple[int, ...], form: restored.Form | None
+        self, graph: Graph, device: Device, given: tuple[int, ...], ready: tuple[int, ...], form: restored.Form | None,
+        policy: FusionPolicy = POLICY,
     ) -> Executable:  # fmt: skip
         reasons: list[str] = []
         proofs = Proofs()
-        fused = fuse(graph, kind_of, POLICY, reasons, proved=proofs)
+        fused = fuse(graph, kind_of, policy, reasons, proved=proofs)
         with collected() as tuned:
             kernels = choose(self, fused, device, lambda n: control_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
@@ -112,10 +115,16 @@ class CpuBackend(HostBackend):
         with untuned():
             return self._compiled(graph, device, given, ready, None)
 
-    def replay(self, graph: Graph, device: Device) -> Executable:
-        if self.compiles and eager.is_expensive_graph(graph):
+    def replay(self, graph: Graph, device: Device, large: bool) -> Executable:
+        if large and self.compiles and eager.is_expensive_graph(graph):
             return self.compile(graph, device)
-        return super().replay(graph, device)
+        return super().replay(graph, device, large)
+
+    def compile_operation(self, graph: Graph) -> Executable:
+        """A program of a graph of one operation, which has a kernel whatever its size."""
+        if not self.compiles:
+            return super().compile(graph)
+        return self._compiled(graph, self.first_device(), (), (), None, replace(POLICY, one=0, two=0, more=0, reduced=0))
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> np.ndarray[Any, Any]:
         return self.copy(array, device)
@@ -174,7 +183,13 @@ class CpuBackend(HostBackend):
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
         if op.name in self.expensive and self.compiles and eager.is_expensive(op.name, operands, params):
-            return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+            run = self._eager.kernel(op, operands, params)
+
+            def compiled_or_not(*natives: Any) -> Any:
+                found = run(*natives)
+                return self.execute(op, natives, params) if found is None else found
+
+            return call(compiled_or_not, len(operands), {})
         return super().kernel(op, operands, params, results, device, known)
 
     def kept_kernel(

@@ -178,7 +178,7 @@ class HostBackend(Backend):
         inside = tuple(Aval(a.shape, wide) if a.dtype.np == stored else a for a in operands)
         return widened(settle(op, inside, params, results, known), operands, stored, wide.np, _narrow)
 
-    def replay(self, graph: Graph, device: Device) -> Executable:
+    def replay(self, graph: Graph, device: Device, large: bool) -> Executable:
         # not written over dead values: NumPy gives a new result the order in memory of its operands, by which a sum may round
         kernels = [
             None if k is None else replace(k, into=None, first=None, outs=None) for k in choose(self, graph, device)

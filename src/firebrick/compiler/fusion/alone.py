@@ -112,15 +112,16 @@ def _window(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
 
 def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     x, at = _reals(operands[0]), operands[1]
-    axis, shape = n.params["axis"], x.shape
+    axis, shape = n.params.get("axis", 0), x.shape
     assert n.op.facts is not None
     facts = n.op.facts(operands, n.avals, **n.params)
+    site = None if n.op.indexes is None else Site(n.op.known_as or n.op.name, shape[axis], n.line or "")
     known = [v >= len(body.inputs) for v in n.inputs]
     moved = facts["fold"] == "set" and x.dtype.name in ("float16", "bfloat16") and not any(known)
     found: dict[str, Any] = {
         "outer": prod(shape[:axis]), "size": shape[axis], "inner": prod(shape[axis + 1 :]),
         "count": at.size if facts["slices"] else at.shape[axis], "dtype": "uint16" if moved else x.dtype.name,
-        "index": at.dtype.name, "site": Site(n.op.known_as or n.op.name, shape[axis], n.line or ""), **facts,
+        "index": at.dtype.name, "site": site, **facts,
     }  # fmt: skip
     dtype, adds = found["dtype"], facts["fold"] in ("add", "mul")
     wide = {"float16": "float32", "bfloat16": "float32", "float32": "float64" if found["count"] > FEW else "float32"}

@@ -22,6 +22,7 @@ from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.facts import ALONE, COLUMNS, CONTRACT, KINDS, MAP, ROWS, Can, Facts, facts_of, whole
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.policy import FusionPolicy, in_force
+from firebrick.compiler.fusion.row_updates import row_updates
 from firebrick.compiler.layout.views import keeps_order, viewed
 from firebrick.compiler.spec.elements import reduced_axes
 from firebrick.core.op import Op
@@ -56,7 +57,7 @@ def fuse(
     Returns:
         A graph of the same inputs and outputs; ``graph`` itself if nothing is fused.
     """
-    full = expanded(graph)
+    full = expanded(row_updates(graph))
     own = frozenset(range(len(graph.inputs)) if states is None else states)
     found = _Groups(full, can, in_force(policy), reasons if reasons is not None else [], own)
     return _rewritten(full, found, proved) if found.any else graph

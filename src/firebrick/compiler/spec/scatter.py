@@ -42,7 +42,7 @@ class Scatter:
         total: Dtype of the computation: the array's, or a wider one for a sum; the result is rounded at the end.
         update: The value of all updates, if it is a constant of the program.
         start: The value of all elements of the array, if it is a constant of the program.
-        site: The check of the indices.
+        site: The check of the indices; None if they are known to be in range.
         sources: The inputs that are the array, the indices and the updates, without those that are constants.
     """
 
@@ -57,13 +57,13 @@ class Scatter:
     total: str
     update: Scalar | None
     start: Scalar | None
-    site: Site
+    site: Site | None
     sources: tuple[int, ...]
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """Its checks, by their numbers."""
-        return (self.site,)
+        return () if self.site is None else (self.site,)
 
     @property
     def cost(self) -> Cost:
@@ -86,7 +86,7 @@ def scatter(body: Graph) -> Scatter:
     """The specification of a group of one scatter."""
     s = single(body)
     n, x, at = s.node, as_reals(s.operands[0]), s.operands[1]
-    axis: int = n.params["axis"]
+    axis: int = n.params.get("axis", 0)
     facts = s.facts
     slices, fold = facts["slices"], facts["fold"]
     count = at.size if slices else at.shape[axis]
@@ -99,7 +99,7 @@ def scatter(body: Graph) -> Scatter:
     if 0 in s.numbers:
         kept = np.asarray(s.numbers[0]).astype(x.dtype.np)
         start = kept.astype(np.float64).item() if x.dtype.is_floating else kept.item()
-    site = Site(n.op.known_as or n.op.name, x.shape[axis], n.line or "")
+    site = None if n.op.indexes is None else Site(n.op.known_as or n.op.name, x.shape[axis], n.line or "")
     return Scatter(
         fold, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), count, slices, dtype, at.dtype.name, total,
         update, start, site, s.inputs,

@@ -21,7 +21,7 @@ from firebrick.compiler.targets.llvm.memory import BufferView, Strip, item_bytes
 from firebrick.compiler.targets.llvm.native import NAME, Loop, NativeKernel, buffer_pointers, finish, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
-from firebrick.scalar.expr import BITS, bounded, cast, load, whole_number
+from firebrick.scalar.expr import BITS, bounded, cast, load, select, whole_number
 from firebrick.scalar.storage import computed
 
 UNITS = 16
@@ -57,7 +57,7 @@ def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], targ
     work = (at.nbytes + 2 * updates) / BYTES_PER_US + at.size / UPDATES_PER_US
     parts = [
         LoweredKernel(first, (0, result) if copied else (result,), moving_us(size, itemsize)),
-        LoweredKernel(put, (*range(int(copied), given), result), work, (spec.site,)),
+        LoweredKernel(put, (*range(int(copied), given), result), work, spec.sites),
     ]
     if widened:
         parts.append(
@@ -187,7 +187,8 @@ class _ScatterGenerator:
         """Index number ``at``, checked, with negative indices counted from the end."""
         spec, code = self.spec, self.code
         value = read(code, Strip(spec.index, self.indices, 1), at, 1)
-        e = bounded(whole_number(load(0, computed(spec.index))), spec.size, 0)
+        index = whole_number(load(0, computed(spec.index)))
+        e = bounded(index, spec.size, 0) if spec.sites else select(index < 0, index + spec.size, index)
         return Emitter(code, 1, lambda _: value).value(e)
 
     def _if_in_range(self, row: str, body: Callable[[], None]) -> None:
