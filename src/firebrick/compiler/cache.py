@@ -178,8 +178,8 @@ class ObjectStore:
         """All entries, the most recently used first."""
         home = folder()
         found = []
-        for used, path, nbytes in [] if home is None else _files(home):
-            facts: dict[str, Any] = {}
+        for used, name, nbytes in [] if home is None else _files(home):
+            path, facts = Path(name), dict[str, Any]()
             with suppress(OSError, ValueError):
                 _, description = unpack(_read_own(path), bytes.fromhex(path.stem))
                 functions = description.get("functions")
@@ -201,7 +201,7 @@ class ObjectStore:
         count = total = 0
         for _, path, nbytes in [] if home is None else _files(home):
             try:
-                path.unlink()
+                Path(path).unlink()
             except FileNotFoundError:
                 continue  # another process removed it
             count, total = count + 1, total + nbytes
@@ -258,8 +258,8 @@ def _read_own(path: Path) -> bytes:
         return rest_of(file, path)
 
 
-def _files(home: Path) -> Iterator[tuple[float, Path, int]]:
-    """Time of last use, path and bytes of each entry. Abandoned temporary files are removed."""
+def _files(home: Path) -> Iterator[tuple[float, str, int]]:
+    """Time of last use, path and bytes of each entry, of which there may be 100,000. Abandoned temporary files are removed."""
     try:
         with os.scandir(home) as entries:
             listed = list(entries)
@@ -274,7 +274,7 @@ def _files(home: Path) -> Iterator[tuple[float, Path, int]]:
                 if time.time() - status.st_mtime > _ABANDONED:
                     os.unlink(e.path)
             elif e.name.endswith(SUFFIX) and len(e.name) == 64 + len(SUFFIX):
-                yield status.st_mtime, Path(e.path), status.st_size
+                yield status.st_mtime, e.path, status.st_size
         except OSError:
             continue  # another process removed it
 
@@ -287,7 +287,7 @@ def _trim(home: Path, limit: int) -> int:
         if total <= limit * 9 // 10:
             break
         try:
-            path.unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)
         except OSError:
             continue  # in use, or not removable by this user
         total -= nbytes
