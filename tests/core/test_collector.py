@@ -48,6 +48,17 @@ def test_a_function_is_compiled_with_fewer_collections(monkeypatch: pytest.Monke
     assert gc.get_threshold() == (700, 10, 10)
 
 
+def test_what_a_function_reaches_is_looked_through_with_fewer_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    entries = sys.modules["firebrick.graph.entries"]
+    whole = entries.Walk
+    monkeypatch.setattr(entries, "Walk", lambda roots: seen.append(gc.get_threshold()[0]) or whole(roots))
+    fb.jit(lambda x: x + 1.0)(fb.ones(2))
+    assert seen
+    assert min(seen) > 10_000
+    assert gc.get_threshold() == (700, 10, 10)
+
+
 @pytest.mark.parametrize("own", [(0, 10, 10), (1_000_000, 10, 10)])
 def test_a_collector_that_is_off_or_rarer_stays_so(own: tuple[int, int, int]) -> None:
     gc.set_threshold(*own)

@@ -16,6 +16,7 @@ from threading import Lock, RLock
 from typing import Any
 from weakref import ref
 
+from firebrick.core.collector import fewer_collections
 from firebrick.core.locks import forkable
 from firebrick.graph.call import Linear
 from firebrick.graph.differences import differences
@@ -94,7 +95,8 @@ class Entries:
     def look(self, objects: list[tuple[str, Any]]) -> Walk:
         """A new walk from these arguments, which is kept."""
         where = tuple([id(v) for _, v in objects])
-        walk = Walk([self._root, *objects])
+        with fewer_collections():  # a walk through a model of thousands of tensors makes as many objects that stay
+            walk = Walk([self._root, *objects])
         walk.let_go(self._forgets(where))
         with self._lock:
             number = self.numbers.get(walk.key)
