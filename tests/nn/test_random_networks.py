@@ -47,6 +47,8 @@ def test_all_layers_and_losses_are_drawn() -> None:
         "TransformerEncoder": "layers of its own in a row", "TransformerDecoder": "likewise",
         "RotaryPositions": "torch has none; tests/nn/test_attention.py compares them with complex products",
         "KeyValueCache": "state of a generation, which is not trained",
+        "ZeroPad": "torch has one for each rank; tests/nn/test_padding_and_norms.py compares them",
+        "SpectralNorm": "around another layer; tests/nn/test_padding_and_norms.py compares it with torch's",
     }  # fmt: skip
     missing = {n for n in layers - losses - set(elsewhere) if f"nn.{n}(" not in text}
     assert not missing, f"never drawn: {sorted(missing)}"

@@ -23,7 +23,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.config import SETTINGS, config
 from firebrick.core.locks import forkable
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 """Seconds that a step of a trial may take, in addition to what its estimate says: LLVM compiles within it."""
 MEMORY = 2 << 30
 """Bytes that a trial may take besides its buffers."""
