@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -28,6 +29,8 @@ from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompile
 
 BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
+_PIPELINES = 512
+"""Maximum number of compiled shaders that are kept; programs keep their own."""
 SITES = 1023
 """Maximum number of checks of one program."""
 _LIMITS = (
@@ -158,7 +161,7 @@ class Gpu:
         self._pass: Any = None
         self._batch = self._recorded = 0
         self._held: list[Any] = []  # what recorded commands use, until they are submitted
-        self._pipelines: dict[tuple[str, tuple[bool, ...]], Pipeline] = {}
+        self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
         self.measured = measured(self._probe, limits, adapter.name)
@@ -251,6 +254,10 @@ class Gpu:
                 self._check()
                 more = ["uniform", "storage"] if shader.checks else ["uniform"]
                 found = self._pipelines[key] = self._compiled(shader.text, shader.access, more)
+                if len(self._pipelines) > _PIPELINES:
+                    self._pipelines.popitem(last=False)
+            else:
+                self._pipelines.move_to_end(key)
             return found
 
     def _compiled(self, text: str, read: Sequence[bool], more: Sequence[str]) -> Pipeline:
