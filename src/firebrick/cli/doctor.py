@@ -52,6 +52,8 @@ def doctor(ctx: click.Context, names: tuple[str, ...], ops: tuple[str, ...], see
         mark = Text("ok", "green") if f.ok else Text("FAILED", "bold red")
         table.add_row(mark, f.device, f.check, Text(f.subject), Text(f.off), Text(f.advice))
     console.print(table)
+    for name in dict.fromkeys(f.device for f in found.findings if f.device in found.facts):
+        click.echo(f"{name}: {found.facts[name]}")
     text = found.text()
     if report is not None:
         report.write_text(text, encoding="utf-8")

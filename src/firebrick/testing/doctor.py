@@ -172,6 +172,7 @@ def examine(
                 if watch:
                     watch(home.name, name)
                 found.findings += _guarded(name, check, home, names, seed)
+    found.facts = _facts(homes, seed)  # with what engines measured when they first computed
     found.seconds = perf_counter() - begun
     return found
 

@@ -208,6 +208,29 @@ def test_a_forked_child_is_refused_the_device_and_ends_as_it_wants_to() -> None:
     assert x.tolist() == [2.0] * 8
 
 
+def test_values_that_an_interrupt_kept_from_being_computed_are_errors_and_others_are_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = fb.device(GPU)
+    gpu = device.backend.groups(device).gpu
+    x = on_gpu(np.arange(5, dtype=np.float32)) + 1.0
+    device.backend.sync(device)
+    waiting = x * 3.0
+    with monkeypatch.context() as patched:
+        patched.setattr(type(gpu._device.queue), "submit", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            waiting.numpy()
+    for use in (waiting.numpy, lambda: waiting + 1.0, lambda: fb.astype(waiting, fb.int32).numpy()):
+        with pytest.raises(fb.ExecutionError, match="an interrupt kept from being started"):
+            use()
+    assert x.tolist() == [1, 2, 3, 4, 5]
+    assert (x * 3.0).tolist() == [3, 6, 9, 12, 15]
+
+
+def _interrupted(*args: object) -> None:
+    raise KeyboardInterrupt
+
+
 LOST = """
 import numpy as np, firebrick as fb
 device = fb.device("webgpu:0")

@@ -33,12 +33,13 @@ class Block:
         buffer: wgpu's object.
         size: Its bytes.
         used: Number of the last batch of commands that uses it; -1 if there is none.
+        written: Number of the last batch that writes it.
     """
 
-    __slots__ = ("buffer", "size", "used")
+    __slots__ = ("buffer", "size", "used", "written")
 
     def __init__(self, buffer: Any, size: int) -> None:
-        self.buffer, self.size, self.used = buffer, size, -1
+        self.buffer, self.size, self.used, self.written = buffer, size, -1, -1
 
 
 class Lease:

@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -28,6 +29,8 @@ from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompile
 
 BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
+_PIPELINES = 512
+"""Maximum number of compiled shaders that are kept; programs keep their own."""
 SITES = 1023
 """Maximum number of checks of one program."""
 _LIMITS = (
@@ -94,18 +97,20 @@ class PreparedLaunch:
 
     Args:
         pipeline: The kernel.
+        reads: For each array, whether it is only read.
         sizes: Bytes of each array.
         words: A buffer with the launch's words.
         table: The table of faults, or None.
         workgroups: Along x and y.
     """
 
-    __slots__ = ("_group", "_held", "entries", "pipeline", "sizes", "workgroups")
+    __slots__ = ("_group", "_held", "entries", "pipeline", "reads", "sizes", "workgroups")
 
     def __init__(
-        self, pipeline: Pipeline, sizes: Sequence[int], words: Any, table: Any, workgroups: tuple[int, int], native: Any
+        self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, table: Any,
+        workgroups: tuple[int, int], native: Any,
     ) -> None:  # fmt: skip
-        ffi = native.ffi
+        ffi, self.reads = native.ffi, tuple(reads)
         self.pipeline, self.sizes, self.workgroups = pipeline, tuple(sizes), workgroups
         self.entries = ffi.new("WGPUBindGroupEntry[]", pipeline.bindings)
         for k in range(pipeline.bindings):
@@ -157,8 +162,9 @@ class Gpu:
         self._encoder: Any = None
         self._pass: Any = None
         self._batch = self._recorded = 0
+        self._dropped: set[int] = set()  # batches that an interrupt or an error kept from being submitted
         self._held: list[Any] = []  # what recorded commands use, until they are submitted
-        self._pipelines: dict[tuple[str, tuple[bool, ...]], Pipeline] = {}
+        self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
         self.measured = measured(self._probe, limits, adapter.name)
@@ -205,6 +211,7 @@ class Gpu:
                 if made.lease.block.used == self._batch:
                     self.submit()
                 self._device.queue.write_buffer(made.lease.block.buffer, 0, data)
+                made.lease.block.written = -1
             return made
 
     @_reported
@@ -213,9 +220,12 @@ class Gpu:
         with self.lock:
             made = self.array(x.aval)
             if made.lease is not None and x.lease is not None:
+                if x.lease.block.written in self._dropped:
+                    raise self._interrupted()
                 encoder = self._commands()
                 encoder.copy_buffer_to_buffer(x.lease.block.buffer, 0, made.lease.block.buffer, 0, padded(x.aval.nbytes))
                 self._use(x.lease, made.lease)
+                made.lease.block.written = self._batch
             return made
 
     def read(self, x: DeviceArray) -> np.ndarray[Any, Any]:
@@ -224,6 +234,8 @@ class Gpu:
         if x.lease is None:
             return np.zeros(aval.shape, aval.dtype.np)
         data = self.bytes_of(x.lease.block.buffer, padded(aval.nbytes))
+        if x.lease.block.written in self._dropped:
+            raise self._interrupted()
         found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8, aval.nbytes).view(aval.dtype.np).reshape(aval.shape)
         return found
 
@@ -251,6 +263,10 @@ class Gpu:
                 self._check()
                 more = ["uniform", "storage"] if shader.checks else ["uniform"]
                 found = self._pipelines[key] = self._compiled(shader.text, shader.access, more)
+                if len(self._pipelines) > _PIPELINES:
+                    self._pipelines.popitem(last=False)
+            else:
+                self._pipelines.move_to_end(key)
             return found
 
     def _compiled(self, text: str, read: Sequence[bool], more: Sequence[str]) -> Pipeline:
@@ -300,7 +316,9 @@ class Gpu:
             words = shader.words(scalars, grid, site)
             held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
             table = self._table() if shader.checks else None
-            return PreparedLaunch(pipeline, sizes, held, table, shader.workgroups(grid), self._native)
+            return PreparedLaunch(
+                pipeline, shader.access, sizes, held, table, shader.workgroups(grid), self._native
+            )  # fmt: skip
 
     @_reported
     def launch(self, what: PreparedLaunch, arrays: Sequence[Lease | None]) -> None:
@@ -317,6 +335,10 @@ class Gpu:
                 block = (lease or self._nothing()).block
                 entries[k].buffer = block.buffer._internal
                 block.used = batch
+                if not what.reads[k]:
+                    block.written = batch
+                elif block.written in self._dropped:
+                    raise self._interrupted()
             group = lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
             lib.wgpuComputePassEncoderSetPipeline(into, what.pipeline.pipeline._internal)
             lib.wgpuComputePassEncoderSetBindGroup(into, 0, group, 0, self._native.ffi.NULL)
@@ -378,12 +400,17 @@ class Gpu:
         with self.lock:
             if self._encoder is None:
                 return
-            encoder = self._commands()
-            self._encoder, held, self._held = None, self._held, []
-            self._recorded = 0
-            self._batch += 1
-            self._device.queue.submit([encoder.finish()])
-            del held
+            done, batch, held = False, self._batch, self._held
+            try:
+                commands = self._commands().finish()
+                self._device.queue.submit([commands])
+                done = True
+            finally:  # Ctrl-C may come anywhere
+                if not done:
+                    self._dropped.add(batch)
+                self._encoder = self._pass = None
+                self._held, self._recorded, self._batch = [], 0, batch + 1
+                del held
 
     def wait(self) -> None:
         """Wait until all work is done."""
@@ -399,6 +426,12 @@ class Gpu:
                 "a GPU is used by the process that opened it", f"a fork of process {self._process}",
                 "start processes with the methods spawn or forkserver",
             )  # fmt: skip
+
+    def _interrupted(self) -> ExecutionError:
+        return ExecutionError(
+            f"values on {self.adapter.name} were computed", "commands that an interrupt kept from being started",
+            "compute the tensor again; tensors that were computed before are as they were",
+        )  # fmt: skip
 
     def _translated(self, error: Exception) -> Exception:
         """An error of wgpu as one of the contract."""

@@ -41,7 +41,7 @@ POLICY = FusionPolicy(
     most_nodes=64, one=0, two=0, more=0, reduced=0, shared_bytes=1 << 20, stretch=64, summed_rows=1 << 62
 )  # fmt: skip
 """Every kernel pays: the alternative is the host."""
-_KEPT = 4096
+_KEPT = 512
 """Maximum number of groups whose kernels are kept."""
 
 
