@@ -44,6 +44,7 @@ CELLS: dict[str, analog.UnitCell] = {
     "chopped, scaled": analog.ChoppedTransferCompound((SOFT, STEP), fast_lr=0.3, auto_scale=True, transfer_forward=PERFECT),
     "dynamic": analog.DynamicTransferCompound((SOFT, STEP), fast_lr=0.1, in_chop_prob=0.25, transfer_forward=PERFECT),
     "mixed precision": analog.MixedPrecisionCompound((STEP,), n_x_bins=63, n_d_bins=63),
+    "mixed precision, by rows": analog.MixedPrecisionCompound((STEP,), transfer_every=2, n_rows_per_transfer=3),
 }
 """Cells of devices without spread and noise."""
 

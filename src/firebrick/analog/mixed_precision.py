@@ -17,9 +17,10 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import equal, floor, remainder, trunc, where
+from firebrick.functions.elementwise import equal, floor, less, logical_and, remainder, trunc, where
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import max as largest
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class MixedPrecisionCompound(UnitCell):
 
     Args:
         transfer_every: Mini-batches from one transfer to the next.
+        n_rows_per_transfer: Rows of a transfer, the next ones each time; -1 for all.
         granularity_of_transfer: Step g; 0 for that of the device.
         transfer_lr: Factor of what is written.
         n_x_bins: Levels that inputs are rounded to for χ; 0 for none.
@@ -51,6 +53,7 @@ class MixedPrecisionCompound(UnitCell):
     """
 
     transfer_every: int = 1
+    n_rows_per_transfer: int = -1
     granularity_of_transfer: float = 0.0
     transfer_lr: float = 1.0
     n_x_bins: int = 0
@@ -73,8 +76,13 @@ class MixedPrecisionCompound(UnitCell):
                     f"{name}: {key} is an int of at least {least or '2, or 0'}", f"{key}={value!r:.60}", "correct it"
                 )
 
+        if type(self.n_rows_per_transfer) is not int or (self.n_rows_per_transfer < 1 and self.n_rows_per_transfer != -1):
+            given = repr(self.n_rows_per_transfer)
+            raise ConfigError(f"{name}: n_rows_per_transfer is an int above 0, or -1 for all", given, "correct it")
+
     def initial(self, rows: int, columns: int) -> dict[str, Array]:
-        return {"gradient": np.zeros((rows, columns), np.float32), "mini_batches": np.array(0, np.int64)}
+        return {"gradient": np.zeros((rows, columns), np.float32), "mini_batches": np.array(0, np.int64),
+                "row": np.array(0, np.int64)}  # fmt: skip
 
     def visible(self, weights: Sequence[Tensor], state: Mapping[str, Tensor]) -> Tensor:
         return weights[0] * 1.0
@@ -90,7 +98,11 @@ class MixedPrecisionCompound(UnitCell):
         gradient = state["gradient"].detach() + matmul(matrix_transpose(d), x) * rate
         count = state["mini_batches"].detach() + 1
         step = self.granularity_of_transfer or self.granularity
-        n = where(equal(remainder(count, self.transfer_every), 0), trunc(gradient / step), 0.0)
+        due, row = equal(remainder(count, self.transfer_every), 0), state["row"].detach()
+        some = tile.rows if self.n_rows_per_transfer < 0 else min(self.n_rows_per_transfer, tile.rows)
+        chosen = less(remainder(arange(tile.rows, device=x.device) - row, tile.rows), some)
+        n = where(logical_and(due, chosen)[:, None], trunc(gradient / step), 0.0)
+        state["row"]._rebind(where(due, remainder(row + some, tile.rows), row))
         state["gradient"]._rebind(gradient - n * step)
         state["mini_batches"]._rebind(count)
         rows = asarray(np.eye(tile.rows), dtype=float32, device=x.device)
