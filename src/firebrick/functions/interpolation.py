@@ -101,7 +101,9 @@ def interpolate(
     taps = _cubic_taps if mode == "bicubic" else _linear_taps
     # taps of one axis would be rounded before the next axis: half precision computes in float32
     y = widened(x)
-    for axis, (n, m, step) in enumerate(zip(old, new, steps, strict=True), 2):
+    # the last axis first where rows become more: its elements are gathered one by one, those of other axes row by row
+    axes = list(enumerate(zip(old, new, steps, strict=True), 2))
+    for axis, (n, m, step) in reversed(axes) if math.prod(new[:-1]) > math.prod(old[:-1]) else axes:
         if n == m and step == 1.0:
             continue
         corners = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)

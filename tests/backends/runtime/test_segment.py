@@ -89,14 +89,18 @@ def test_jumps_go_over_launches_unless_a_bool_is_true() -> None:
 
 
 @pytest.mark.parametrize("budget", [None, 0])
-def test_a_jump_back_repeats_launches_any_number_of_times(budget: int | None) -> None:
+def test_a_jump_back_repeats_launches_any_number_of_times(budget: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     crew = Pool(1)
     count, flag, x, y = np.full(1, 1000), np.ones(1, np.uint8), *arrays(2)
     rounds = [Launch("count_down", (0, 1), 1), Launch("step", (2, 3), 8), Launch("absent", (0,), 0)]
     run = build_segment(COUNT_DOWN + STEP, [jump(5, unless=1), *rounds, jump(-4)])
+    caller, turns = crew.caller(), []
     if budget is not None:  # a turn for Python in each round
-        crew.caller().set_budget(budget)
+        caller.set_budget(budget)
+    native_run = caller.run
+    monkeypatch.setattr(caller, "run", lambda *args: turns.append(args) or native_run(*args))
     run(address(table(count, flag, x, y)), crew)
+    assert len(turns) > 990 if budget == 0 else turns
     assert count[0] == 0
     assert (y == 1).all()
 

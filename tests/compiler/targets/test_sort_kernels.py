@@ -9,8 +9,9 @@ import pytest
 from lowered_bodies import Body, body_of
 
 import firebrick as fb
+from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.spec import kinds
-from firebrick.compiler.targets.llvm import sort_kernels
+from firebrick.compiler.targets.llvm import lower, sort_kernels
 
 DTYPES = (
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -98,6 +99,21 @@ def test_a_sort_has_the_same_bits_for_any_number_of_threads() -> None:
             got.append([y.tobytes() for y in found(x)])
     assert got[0] == got[1] == got[2]
     np.testing.assert_array_equal(np.frombuffer(got[0][0], np.float32), np.sort(x.reshape(-1)))
+
+
+def test_sorts_of_many_short_lines_are_left_to_numpy() -> None:
+    def kind(shape: tuple[int, ...], op: str, dtype: str = "float32") -> str:
+        params: dict[str, Any] = {"k": 9, "largest": True} if op == "top_k" else {"descending": False}
+        body = body_of((np.zeros(shape, dtype),), (op, (0,), {"axis": 1, **params}))
+        return lower.kind_of(body.nodes[0], tuple(body.inputs))
+
+    host = "sorts of many lines of 100 elements, which the host computes faster"
+    assert kind((2000, 100), "sort") == kind((2000, 100), "sort_values") == host
+    for shape, op, dtype in (
+        ((200, 100), "sort", "float32"), ((2000, 100), "top_k", "float32"), ((2000, 100), "sort", "float64"),
+        ((200, 1000), "sort", "float32"), ((20000, 16), "sort_values", "float32"), ((5, 40000), "sort_values", "float32"),
+    ):  # fmt: skip
+        assert kind(shape, op, dtype) == ALONE
 
 
 def test_operations_around_a_sort_are_in_one_native_call() -> None:

@@ -51,6 +51,7 @@ enter:
   br label %next
 next:
   %k = phi i64 [ %start, %begin ], [ %start, %enter ], [ %k1, %ran ], [ %far, %jump ], [ %near, %test ]
+  %later = phi i1 [ false, %begin ], [ false, %enter ], [ true, %ran ], [ true, %jump ], [ true, %test ]
   %left = icmp slt i64 %k, %count
   br i1 %left, label %one, label %end
 one:
@@ -67,7 +68,6 @@ one:
   %lookp = getelementptr i8, ptr %record, i64 40
   %lookw = load i64, ptr %lookp
   %looks = icmp ne i64 %lookw, 0
-  %later = icmp ne i64 %k, %start
   %look = and i1 %looks, %later
   br i1 %look, label %clock, label %buffers
 clock:

@@ -10,3 +10,7 @@ POLICY = FusionPolicy(
 
 RANKED = 16
 """Maximum length of a line whose elements are all compared with each other; longer ones are sorted digit by digit."""
+
+MANY, SHORT, MIDDLE = 1 << 17, 1 << 8, 1 << 15
+"""Sorts of so many elements of 2 or 4 bytes are NumPy's, which compares in vectors, if their lines are shorter than the second
+number, or, for values without indices, than the third. Fewer elements are sorted before NumPy's have got their keys."""

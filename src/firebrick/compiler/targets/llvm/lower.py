@@ -41,6 +41,7 @@ from firebrick.compiler.targets.llvm import (
 )
 from firebrick.compiler.targets.llvm.axes import split
 from firebrick.compiler.targets.llvm.copy_kernels import SIZES
+from firebrick.compiler.targets.llvm.cpu_policy import MANY, MIDDLE, RANKED, SHORT
 from firebrick.compiler.targets.llvm.lowered import Lowered
 from firebrick.compiler.targets.llvm.sort_elements import MOST
 from firebrick.compiler.targets.llvm.target import Target
@@ -170,8 +171,14 @@ def _no_copy(n: Node, operands: Sequence[Aval]) -> str:
 
 
 def _no_sort(n: Node, operands: Sequence[Aval]) -> str:
-    size = operands[0].shape[n.params["axis"]]
-    return f"sorts of {size} elements" if size >= MOST else _no_elements(n, operands)
+    (x,), axis = operands, n.params["axis"]
+    size = x.shape[axis]
+    if size >= MOST:
+        return f"sorts of {size} elements"
+    short = RANKED < size < (MIDDLE if len(n.avals) == 1 else SHORT) and n.avals[0].shape == x.shape
+    if short and x.size >= MANY and x.dtype.itemsize in (2, 4):
+        return f"sorts of many lines of {size} elements, which the host computes faster"
+    return _no_elements(n, operands)
 
 
 def _no_elements(n: Node, operands: Sequence[Aval]) -> str:

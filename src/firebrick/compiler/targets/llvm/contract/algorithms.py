@@ -10,7 +10,14 @@ from __future__ import annotations
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm.contract.alternatives import PATCHES, WINOGRAD, Alternative
 from firebrick.compiler.targets.llvm.contract.blocked import Contraction, contraction
-from firebrick.compiler.targets.llvm.contract.direct import col2im, depthwise, depthwise_weight, suits_col2im, suits_depthwise
+from firebrick.compiler.targets.llvm.contract.direct import (
+    col2im,
+    depthwise,
+    depthwise_residues,
+    depthwise_weight,
+    suits_col2im,
+    suits_depthwise,
+)
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue
 from firebrick.compiler.targets.llvm.contract.problem import conv, conv_input, conv_weight
 from firebrick.compiler.targets.llvm.contract.taps import tap_sum_kernels, tap_sums
@@ -50,8 +57,8 @@ def input_gradient(g: Convolution, target: Target, name: str, how: Alternative =
         how: Which algorithm, and which blocks.
     """
     if how.algorithm != PATCHES:
-        if suits_depthwise(g) and set(g.stride) == {1}:
-            return [depthwise(g, target, name, adjoint=True)]
+        if suits_depthwise(g):
+            return [depthwise(g, target, name, adjoint=True) if set(g.stride) == {1} else depthwise_residues(g, target, name)]
         if suits_col2im(g, target):
             return [col2im(g, target, name)]
     t = tiling(g, target, adjoint=True) if how.algorithm == WINOGRAD else None

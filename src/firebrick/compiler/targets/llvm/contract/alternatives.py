@@ -89,7 +89,7 @@ def alternatives(spec: Contract, target: Target) -> list[Alternative]:
     special, winograd = False, False
     if g is not None:
         plain = len(spec.results) == 1 and spec.results[0].expression.op == "load"
-        depthwise = suits_depthwise(g) and (plain if g.direction == FORWARD else g.direction != INPUT or set(g.stride) == {1})
+        depthwise = suits_depthwise(g) and (plain or g.direction != FORWARD)
         taps = g.direction not in (FORWARD, INPUT) and tap_sums(g, target) is not None
         special = depthwise or taps or (g.direction == INPUT and suits_col2im(g, target))
         winograd = g.direction in (FORWARD, INPUT) and tiling(g, target, adjoint=g.direction == INPUT) is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
 from math import prod
 
 from firebrick.compiler.spec.convolution import Convolution, Residue, residues
@@ -21,6 +21,7 @@ from firebrick.compiler.targets.llvm.contract.ir_builder import (
     Value,
     bytes_of,
     compute_type,
+    constant,
     memory,
     plain,
     vector,
@@ -83,6 +84,9 @@ def sum_of_taps(
     v = vector(n, type_)
     beyond = e.lanes_below(e.sub(w.positions[-1], at[-1]), n) if w.positions[-1] % n else None
     acc: str | None = None
+    # every second element: two adjacent taps are the even and the odd elements of one load
+    pairs = w.step[-1] == 2 and w.tap_step[-1] == 1 and w.strides[-1] == 1
+    even: tuple[tuple[int, ...], str] | None = None  # a tap, and twice as many elements from its first one on
     for t, tap in enumerate(product(*map(range, w.taps))):
         each = zip(at, tap, w.start, w.step, w.tap_step, strict=True)
         coordinate = [e.add(start + tap_step * i, e.mul(p, step)) for p, i, start, step, tap_step in each]
@@ -92,16 +96,88 @@ def sum_of_taps(
             all_valid = valid if all_valid is None else e.let(f"and i1 {all_valid}, {valid}")
         # an invalid coordinate masks all lanes, and costs less than a second mask
         last = coordinate[-1] if all_valid is None else e.let(f"select i1 {all_valid}, i64 {coordinate[-1]}, i64 {-(1 << 30)}")
-        mask = e.inside(last, w.step[-1], w.sizes[-1], n)
-        if beyond is not None:
-            mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
         base, offset = source(t)
-        x = strided(e, e.at(base, e.dot(coordinate, w.strides, offset), memory(dtype)), n, w.step[-1], dtype, mask)
+        if pairs:
+            second = even is not None and tap == (*even[0][:-1], even[0][-1] + 1)
+            if even is None or not second:
+                both = e.inside(last, 1, w.sizes[-1], 2 * n)
+                even = tap, e.load(e.at(base, e.dot(coordinate, w.strides, offset), memory(dtype)), 2 * n, dtype, both)
+            x = e.shuffle(even[1], None, list(range(int(second), 2 * n, 2)), 2 * n, type_)
+            even = None if second else even
+        else:
+            mask = e.inside(last, w.step[-1], w.sizes[-1], n)
+            if beyond is not None:
+                mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
+            x = strided(e, e.at(base, e.dot(coordinate, w.strides, offset), memory(dtype)), n, w.step[-1], dtype, mask)
         if factor is not None:
             acc = e.fma(x, factor(t), acc or "zeroinitializer", n, type_)
         else:
             acc = x if acc is None else e.let(f"fadd {v} {acc}, {x}")
     return acc or "zeroinitializer"
+
+
+def _in_one_row(w: TapGeometry, source: Sequence[int], written: Sequence[int], n: int) -> bool:
+    """Whether images and results are rows of equal length that a vector of ``n`` lanes has one or several of."""
+    if len(w.positions) != 2 or w.positions != w.sizes or set(w.step) != {1}:
+        return False
+    return n % w.positions[-1] == 0 and all(tuple(s) == (w.positions[-1], 1) for s in (source, written))
+
+
+def rows_of_taps(
+    e: IRBuilder, w: TapGeometry, n: int, dtype: str, image: Callable[[Value], str], factors: Sequence[str],
+    nan: Sequence[str], put: Callable[[str, Value, str | None], None],
+) -> list[str]:  # fmt: skip
+    """The sums over all taps of whole images, ``n`` adjacent elements of which may be of several rows.
+
+    The masks of columns are the same for all vectors; those of rows are needed at the top and at the bottom only.
+
+    Args:
+        e: Builder to append to.
+        w: The window; see ``_in_one_row``.
+        n: Lanes.
+        dtype: Dtype of the image.
+        image: Index of an element → pointer to it; the index may be outside of the image.
+        factors: Of each tap, the vector that the image is multiplied by.
+        nan: Empty, or the first of a sum of the results times 0.
+        put: Stores a vector of results at the index of the first, under a mask.
+
+    Returns:
+        The last of ``nan``.
+    """
+    height, width = w.positions
+    size, v = height * width, vector(n, compute_type(dtype))
+    moved = [[a + b * i for a, b, i in zip(w.start, w.tap_step, tap, strict=True)] for tap in product(*map(range, w.taps))]
+    low, high = min(y for y, _ in moved) * width, max(y for y, _ in moved) * width
+    columns: dict[int, str] = {}
+    # 0, but not to LLVM, which replaces constant masks by shuffles that are slow
+    zero = e.let(f"trunc i64 {e.let('lshr i64 %begin, 63')} to i32")
+    for x in sorted({x for _, x in moved if x}):
+        here = e.let(
+            f"add {vector(n, 'i32')} {e.splat(zero, n, 'i32')}, {constant([str(i % width + x) for i in range(n)], 'i32')}"
+        )
+        columns[x] = e.let(f"icmp ult {vector(n, 'i32')} {here}, {constant([str(width)] * n, 'i32')}")
+    first = min(size, -(min(0, low) // n) * n)
+    last = max(first, (size - max(0, high)) // n * n)
+    for begin, end, inside in ((0, first, False), (first, last, True), (last, size, False)):
+        if begin >= end:
+            continue
+        with e.loop(begin, end, n, [(v, x) for x in nan]) as loop:
+            acc = "zeroinitializer"
+            for (y, x), factor in zip(moved, factors, strict=True):
+                mask = columns.get(x)
+                if not inside:
+                    rows = e.inside(e.add(loop.index, y * width), 1, size, n)
+                    mask = rows if mask is None else e.let(f"and {vector(n, 'i1')} {mask}, {rows}")
+                acc = e.fma(
+                    e.load(image(e.add(loop.index, y * width + x)), n, dtype, mask), factor, acc, n, compute_type(dtype)
+                )
+            beyond = e.lanes_below(e.sub(size, loop.index), n) if size % n and not inside else None
+            put(acc, loop.index, beyond)
+            if beyond is not None:
+                acc = e.let(f"select {vector(n, 'i1')} {beyond}, {v} {acc}, {v} zeroinitializer")
+            loop.next = [e.fma(acc, "zeroinitializer", found, n, compute_type(dtype)) for found in loop.values]
+        nan = loop.values
+    return list(nan)
 
 
 def suits_depthwise(g: Convolution) -> bool:
@@ -131,7 +207,9 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
         w = TapGeometry(y[2:], g.weight[2:], g.image[2:], xs[2:], tuple(-p for p, _, _ in outer), g.stride, g.dilation)
         source, written = xs, ys
     type_ = compute_type(g.dtype)
-    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (w.positions[-1] - 1).bit_length())
+    lanes = target.width_bits // (8 * bytes_of(type_))
+    in_rows = _in_one_row(w, source[2:], written[2:], lanes)
+    n = lanes if in_rows else min(lanes, 1 << (w.positions[-1] - 1).bit_length())
     e = IRBuilder(target)
     e.start("%entry")
     weight, image, result = (e.operand(i) for i in range(3))
@@ -149,20 +227,27 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
             factors.append(e.shuffle(x, None, [0] * n, 1, type_))
         source_offset, result_offset = e.dot([sample, channel], source[:2]), e.dot([sample, channel], written[:2])
         # times 0 for each result, a sum that is NaN if one of them is
-        nan = [(vector(n, type_), "zeroinitializer")] if adjoint else []
-        with e.loop(0, prod(w.positions[:-1]), 1, nan) as row:
-            position = e.split(row.index, w.positions[:-1])
-            with e.loop(0, w.positions[-1], n, [(vector(n, type_), x) for x in row.values]) as column:
-                at = [*position, column.index]
-                x = sum_of_taps(e, w, at, n, g.dtype, lambda _: (image, source_offset), lambda t: factors[t])
-                to = e.at(result, e.dot(at, written[2:], result_offset), memory(g.dtype))
-                mask = e.lanes_below(e.sub(w.positions[-1], column.index), n) if w.positions[-1] % n else None
-                e.store_strided(x, to, n, written[-1], g.dtype, mask)
-                column.next = [e.fma(x, "zeroinitializer", found, n, type_) for found in column.values]
-            row.next = column.values
+        nan = ["zeroinitializer"] if adjoint else []
+        if in_rows:
+            nan = rows_of_taps(
+                e, w, n, g.dtype, lambda i: e.at(image, e.add(source_offset, i), memory(g.dtype)), factors, nan,
+                lambda x, i, mask: e.store(x, e.at(result, e.add(result_offset, i), memory(g.dtype)), n, g.dtype, mask),
+            )  # fmt: skip
+        else:
+            with e.loop(0, prod(w.positions[:-1]), 1, [(vector(n, type_), x) for x in nan]) as row:
+                position = e.split(row.index, w.positions[:-1])
+                with e.loop(0, w.positions[-1], n, [(vector(n, type_), x) for x in row.values]) as column:
+                    at = [*position, column.index]
+                    x = sum_of_taps(e, w, at, n, g.dtype, lambda _: (image, source_offset), lambda t: factors[t])
+                    to = e.at(result, e.dot(at, written[2:], result_offset), memory(g.dtype))
+                    mask = e.lanes_below(e.sub(w.positions[-1], column.index), n) if w.positions[-1] % n else None
+                    e.store_strided(x, to, n, written[-1], g.dtype, mask)
+                    column.next = [e.fma(x, "zeroinitializer", found, n, type_) for found in column.values]
+                row.next = column.values
+            nan = row.values
         if adjoint:
             e.do("store i8 0, ptr %scratch")
-            flag_nan(e, row.values, n, type_, "%scratch")
+            flag_nan(e, nan, n, type_, "%scratch")
             first = e.mul(sample, prod(w.positions))
             ranges = [channel, 0, 1, first, e.add(first, prod(w.positions))]
             mend_if(e, "%scratch", f"{name}.mend", [weight, image, result], ranges)
@@ -172,6 +257,96 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
     kernel = ContractionKernel(name, g.image[0] * g.groups, 64 * adjoint, flops)
     functions[name] = text
     return Contraction((kernel,), functions, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
+
+
+def depthwise_residues(g: Convolution, target: Target, name: str) -> Contraction:
+    """Kernels of a depthwise ``conv_input`` of any strides; arguments and buffers as for ``depthwise``.
+
+    Image positions of one class, those whose padded coordinates are equal modulo the stride, are read by the same taps. So a
+    class is a sum of a part of the taps over adjacent positions of the cotangent.
+    """
+    (xs, ws, ys), y = g.strides, g.result
+    axes = [
+        residues(n, k, s, p[0], d)
+        for n, k, s, p, d in zip(g.image[2:], g.weight[2:], g.stride, g.padding, g.dilation, strict=True)
+    ]
+    type_ = compute_type(g.dtype)
+    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (max(r.count for r in axes[-1]) - 1).bit_length())
+    e = IRBuilder(target)
+    e.start("%entry")
+    weight, cotangent, result = (e.operand(i) for i in range(3))
+    parts = list(zip(product(*axes), conv_input(g), strict=True))
+    functions = {
+        f"{name}.mend{i}": mending(IRBuilder(target, e.declared), part, f"{name}.mend{i}") for i, (_, part) in enumerate(parts)
+    }
+    with e.loop("%begin", "%end") as unit:
+        sample, channel = e.split(unit.index, [g.image[0], g.groups])
+        weights = e.mul(channel, ws[0])
+        source_offset, result_offset = e.dot([sample, channel], ys[:2]), e.dot([sample, channel], xs[:2])
+        e.do("store i8 0, ptr %scratch")
+        for each, same in groupby(parts, lambda part: part[0][:-1]):
+            lasts = [part[0][-1] for part in same]
+            _class_rows(
+                e, g, n, [(*each, last) for last in lasts], weight, weights, cotangent, source_offset, result, result_offset
+            )
+        for i, (each, _) in enumerate(parts):
+            count = prod(r.count for r in each)
+            first = e.mul(sample, count)
+            mend_if(e, "%scratch", f"{name}.mend{i}", [weight, cotangent, result], [channel, 0, 1, first, e.add(first, count)])
+    e.do("ret void")
+    functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
+    kernel = ContractionKernel(name, g.image[0] * g.groups, 64, 2.0 * prod(y) * prod(g.weight[2:]))
+    variant = Variant(1, n, prod(g.weight[2:]), 1, n, DIRECT, DIRECT, False)
+    return Contraction((kernel,), functions, frozenset(e.declared), 0, variant)
+
+
+def _class_rows(
+    e: IRBuilder, g: Convolution, n: int, classes: Sequence[tuple[Residue, ...]], weight: str, weights: Value, cotangent: str,
+    source_offset: Value, result: str, result_offset: Value,
+) -> None:  # fmt: skip
+    """The rows of some classes that differ along the last axis only, so that their vectors are written together."""
+    (xs, ws, ys), type_, v = g.strides, compute_type(g.dtype), vector(n, compute_type(g.dtype))
+    windows, factors = [], []
+    for each in classes:
+        windows.append(TapGeometry(
+            tuple(r.count for r in each), tuple(r.taps for r in each), g.result[2:], ys[2:], tuple(r.at for r in each),
+            (1,) * len(each), tuple(-r.back for r in each),
+        ))  # fmt: skip
+        found = []
+        for tap in product(*(range(r.taps) for r in each)):
+            here = e.dot([r.tap + r.step * i for r, i in zip(each, tap, strict=True)], ws[2:], weights)
+            found.append(e.shuffle(e.load(e.at(weight, here, memory(g.dtype)), 1, g.dtype), None, [0] * n, 1, type_))
+        factors.append(found)
+    outer, counts = classes[0][:-1], [each[-1].count for each in classes]
+    pairs = g.stride[-1] == 2 and xs[-1] == 1 and len(classes) == 2 and len(set(counts)) == 1 and classes[0][-1].first == 0
+    with e.loop(0, prod(r.count for r in outer), 1, [(v, "zeroinitializer")]) as row:
+        position = e.split(row.index, [r.count for r in outer])
+        image = [e.add(r.first, e.mul(i, s)) for r, i, s in zip(outer, position, g.stride, strict=False)]
+        with e.loop(0, max(counts), n, [(v, x) for x in row.values]) as column:
+            at = [*position, column.index]
+            sums = [
+                sum_of_taps(e, w, at, n, g.dtype, lambda _: (cotangent, source_offset), fs.__getitem__)
+                for w, fs in zip(windows, factors, strict=True)
+            ]
+            whole = len(set(counts)) == 1 and counts[0] % n == 0
+            masks = [None if whole else e.lanes_below(e.sub(count, column.index), n) for count in counts]
+            starts = [e.add(each[-1].first, e.mul(column.index, g.stride[-1])) for each in classes]
+            to = [e.at(result, e.dot([*image, x], xs[2:], result_offset), memory(g.dtype)) for x in starts]
+            if pairs and masks[0] is None:
+                both = [i for pair in zip(range(n), range(n, 2 * n), strict=True) for i in pair]
+                for half, place in ((both[:n], starts[0]), (both[n:], e.add(starts[0], n))):
+                    there = e.at(result, e.dot([*image, place], xs[2:], result_offset), memory(g.dtype))
+                    e.store(e.shuffle(sums[0], sums[1], half, n, type_), there, n, g.dtype)
+            else:
+                for x, there, mask in zip(sums, to, masks, strict=True):
+                    e.store_strided(x, there, n, g.stride[-1] * xs[-1], g.dtype, mask)
+            nan = column.values
+            for x, mask in zip(sums, masks, strict=True):
+                x = x if mask is None else e.let(f"select {vector(n, 'i1')} {mask}, {v} {x}, {v} zeroinitializer")
+                nan = [e.fma(x, "zeroinitializer", found, n, type_) for found in nan]
+            column.next = nan
+        row.next = column.values
+    flag_nan(e, row.values, n, type_, "%scratch")
 
 
 def depthwise_weight(g: Convolution, target: Target, name: str) -> Contraction:
