@@ -148,6 +148,23 @@ def cumulative_logsumexp(x: Any, *, axis: int, reverse: bool) -> Any:
     return top + torch.log(total)
 
 
+def linear_recurrence(a: Any, b: Any, *, axis: int, reverse: bool, shifted: bool) -> Any:
+    """⌈log₂ n⌉ rounds of doubling, as the op's decomposition has them."""
+    n, d, s = b.shape[axis], 1, b
+    if n < 2:
+        return b.clone()
+    a = a.narrow(axis, 0 if reverse is not shifted else 1, n - 1)  # without the factor of no state
+    while d < n:
+        moved = a * s.narrow(axis, d if reverse else 0, n - d)
+        sums = s.narrow(axis, 0 if reverse else d, n - d) + moved
+        kept = s.narrow(axis, n - d if reverse else 0, d)
+        s = torch.cat([sums, kept] if reverse else [kept, sums], axis)
+        if 2 * d < n:
+            a = a.narrow(axis, 0, n - 2 * d) * a.narrow(axis, d, n - 2 * d)
+        d *= 2
+    return s
+
+
 def _running(kernel: Kernel) -> Kernel:
     """A running extreme of PyTorch's, and the position it was met at first (PyTorch returns the last)."""
 
@@ -250,7 +267,7 @@ KERNELS: dict[str, Kernel] = {
     "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
     "sort_values": sort_values, "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
     "cumulative_prod": _scan(torch.cumprod), "cumulative_max": _running(torch.cummax),
-    "cumulative_min": _running(torch.cummin), "cumulative_logsumexp": cumulative_logsumexp,
+    "cumulative_min": _running(torch.cummin), "cumulative_logsumexp": cumulative_logsumexp, "linear_recurrence": in_float32(linear_recurrence),
     "softmax": _normalised(torch.softmax), "log_softmax": in_float32_on_cpu(_normalised(torch.log_softmax)),
     "layer_norm": layer_norm,
 }  # fmt: skip
