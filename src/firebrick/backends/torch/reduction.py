@@ -267,7 +267,8 @@ KERNELS: dict[str, Kernel] = {
     "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
     "sort_values": sort_values, "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
     "cumulative_prod": _scan(torch.cumprod), "cumulative_max": _running(torch.cummax),
-    "cumulative_min": _running(torch.cummin), "cumulative_logsumexp": cumulative_logsumexp, "linear_recurrence": in_float32(linear_recurrence),
+    "cumulative_min": _running(torch.cummin), "cumulative_logsumexp": cumulative_logsumexp,
+    "linear_recurrence": in_float32(linear_recurrence),
     "softmax": _normalised(torch.softmax), "log_softmax": in_float32_on_cpu(_normalised(torch.log_softmax)),
     "layer_norm": layer_norm,
 }  # fmt: skip
