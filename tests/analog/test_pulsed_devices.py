@@ -190,3 +190,38 @@ def test_a_device_whose_pulse_has_an_unknown_parameter_is_refused() -> None:
 def test_a_setting_without_meaning_is_refused(kind: Any, settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         kind(**settings)
+
+
+@dataclass(frozen=True)
+class OwnDevice(analog.ConstantStepDevice):
+    curvature: float = 0.5
+
+
+def test_numpys_scalars_become_python_numbers() -> None:
+    nodes = (np.float32(1.0), np.int64(2))
+    for got, want in (
+        (OwnDevice(curvature=np.float32(0.25), dw_min=np.float64(0.01)), OwnDevice(curvature=0.25, dw_min=0.01)),
+        (analog.PiecewiseStepDevice(piecewise_up=nodes, piecewise_down=nodes),
+         analog.PiecewiseStepDevice(piecewise_up=(1.0, 2.0), piecewise_down=(1.0, 2.0))),
+        (analog.SoftBoundsPmaxDevice(p_max=np.float32(100.0)), analog.SoftBoundsPmaxDevice(p_max=100.0)),
+        (analog.UpdateParameters(analog.PulseType.MEAN_COUNT, np.int64(7), np.bool_(False)),
+         analog.UpdateParameters(analog.PulseType.MEAN_COUNT, 7, False)),
+        (analog.MappingParameter(max_input_size=np.int32(8)), analog.MappingParameter(max_input_size=8)),
+        (analog.IOParameters(out_noise=np.float32(0.5)), analog.IOParameters(out_noise=0.5)),
+    ):  # fmt: skip
+        assert got == want
+        assert repr(got) == repr(want)
+    with pytest.raises(ConfigError, match="dw_min is a finite number"):
+        analog.ConstantStepDevice(dw_min=np.bool_(True))
+    with pytest.raises(ConfigError, match="desired_bl is an int"):
+        analog.UpdateParameters(desired_bl=np.bool_(True))
+
+
+def test_a_tile_drifts_for_numpys_seconds() -> None:
+    tiles = [made(analog.ConstantStepDevice(drift=analog.DriftParameter(nu=0.1))) for _ in range(2)]
+    for tile, seconds in zip(tiles, (np.float32(100.0), 100.0), strict=True):
+        tile.set_weights(np.full((3, 5), 0.2, np.float32))
+        tile.drift(seconds)
+    assert tiles[0].weight.tolist() == tiles[1].weight.tolist()
+    with pytest.raises(ConfigError, match="seconds is a number > 0"):
+        tiles[0].drift(np.bool_(True))

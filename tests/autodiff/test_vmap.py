@@ -421,6 +421,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "too many axes": (lambda: fb.vmap(IDENTITY, in_axes=(0, 0))(X), "in_axes has the structure.*\n.*2 entries"),
     "another structure": (lambda: fb.vmap(IDENTITY, in_axes=({"a": 0},))({"b": X}), "in_axes has the structure"),
     "axes are no ints": (lambda: fb.vmap(IDENTITY, in_axes="0")(X), "in_axes holds ints, and None"),  # type: ignore[arg-type]
+    "an axis is a bool of NumPy": (lambda: fb.vmap(IDENTITY, in_axes=np.bool_(True))(X), "in_axes holds ints, and None"),
     "an axis is a bool": (lambda: fb.vmap(IDENTITY, in_axes=True)(X), "in_axes holds ints, and None"),
     "differs": (lambda: fb.vmap(IDENTITY, out_axes=None)(X), "out_axes is None for a result of <lambda> that differs"),
     "no such result axis": (lambda: fb.vmap(IDENTITY, out_axes=2)(X), "out_axes gives axis 2 for a result of <lambda>"),

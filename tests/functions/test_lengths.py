@@ -48,9 +48,24 @@ def test_sizes_are_powers_of_two_and_the_longest() -> None:
     assert fb.length_sizes(5) == (5,)
     assert fb.length_sizes(16) == (16,)
     assert fb.length_sizes(100, count=2, shortest=3) == (64, 100)
-    for wrong in ({"longest": 0}, {"longest": 8.0}, {"longest": 8, "count": 0}, {"longest": 8, "shortest": -1}):
+    for wrong in (
+        {"longest": 0},
+        {"longest": 8.0},
+        {"longest": 8, "count": 0},
+        {"longest": 8, "shortest": -1},
+        {"longest": True},
+    ):
         with pytest.raises(ConfigError, match="is an int ≥ 1"):
             fb.length_sizes(**wrong)
+
+
+def test_sizes_may_be_numpys_integers() -> None:
+    sizes = fb.length_sizes(np.int32(100), count=np.int64(2), shortest=np.uint8(3))
+    assert repr(sizes) == "(64, 100)"
+    padded = fb.pad_lengths(np.asarray([4, 8]))(fb.jit(lambda x, length: length + 0 * fb.sum(x)))
+    assert repr(padded.sizes) == "(4, 8)"
+    assert padded(fb.ones(3)).item() == 3
+    assert data.pad_collate([[1, 2, 3]], sizes=np.asarray([2, 4]))[0].shape == (1, 4)
 
 
 @pytest.mark.parametrize("device", ["cpu", "numpy"])
@@ -190,7 +205,7 @@ def test_methods_and_named_arguments() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    for sizes in ((), (8, 4), (4, 4), (0, 4), (4.0,)):
+    for sizes in ((), (8, 4), (4, 4), (0, 4), (4.0,), (True, 4), (np.bool_(True), 4), (np.float64(4.0),)):
         with pytest.raises(ConfigError, match="sizes are ascending ints"):
             fb.pad_lengths(sizes)
     with pytest.raises(ArgumentError, match="has a parameter 'length'"):

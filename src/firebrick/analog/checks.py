@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.core.settings import python_numbers
+
+
+def keep_python_numbers(settings: Any) -> None:
+    """Keep Python numbers for NumPy scalars among the fields of a dataclass, before they are checked.
+
+    Args:
+        settings: Instance of the dataclass, which may be frozen.
+    """
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        found = python_numbers(value)
+        if found is not value:
+            object.__setattr__(settings, field.name, found)
 
 
 def check_numbers(name: str, settings: Any, *fields: str, least: float = -math.inf, above: float | None = None) -> None:

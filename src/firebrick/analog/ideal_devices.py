@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.analog.checks import check_numbers
+from firebrick.analog.checks import check_numbers, keep_python_numbers
 from firebrick.analog.pulsed_device import Array, Draw
 from firebrick.core.docstrings import documented_like
 
@@ -33,6 +33,7 @@ class ArithmeticDevice:
     lifetime: float = 0.0
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         check_numbers(type(self).__name__, self, "diffusion", "lifetime", least=0.0)
 
     def populate(self, shape: tuple[int, int], normal: Draw, uniform: Draw) -> dict[str, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from firebrick.analog.checks import check_flags, check_numbers
+from firebrick.analog.checks import check_flags, check_numbers, keep_python_numbers
 from firebrick.core.errors import ConfigError
 
 
@@ -184,6 +184,7 @@ class IOParameters:
     w_read_asymmetry_dtod: float = 0.0
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         name = type(self).__name__
         check_flags(name, self, "is_perfect", "inp_sto_round", "out_sto_round", "bm_test_negative_bound")
         check_numbers(name, self, "inp_bound", "ir_drop_g_ratio", "max_bm_factor", "max_bm_res", "nm_assumed_wmax", above=0.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.analog.checks import check_flags, check_numbers
+from firebrick.analog.checks import check_flags, check_numbers, keep_python_numbers
 from firebrick.core.errors import ConfigError
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +39,7 @@ class MappingParameter:
     max_output_size: int = 512
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         name = type(self).__name__
         check_flags(name, self, "weight_scaling_columnwise")
         check_numbers(name, self, "weight_scaling_omega", least=0.0)

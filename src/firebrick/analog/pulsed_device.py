@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from firebrick.analog.checks import check_flags, check_numbers
+from firebrick.analog.checks import check_flags, check_numbers, keep_python_numbers
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.core.errors import ConfigError
 
@@ -62,6 +62,7 @@ class DriftParameter:
     w_noise_std: float = 0.0
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         name = type(self).__name__
         check_numbers(name, self, "nu", "nu_k", "log_g0", "g_offset", "w_offset")
         check_numbers(name, self, "nu_dtod", "nu_std", "reset_tol", "w_noise_std", least=0.0)
@@ -157,6 +158,7 @@ class PulsedDevice:
     apply_write_noise_on_set: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         self.check()
 
     def check(self) -> None:

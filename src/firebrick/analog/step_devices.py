@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.analog.checks import check_numbers
+from firebrick.analog.checks import check_numbers, keep_python_numbers
 from firebrick.analog.pulsed_device import Array, Draw, PulsedDevice
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.core.docstrings import documented_like
@@ -180,6 +180,7 @@ class SoftBoundsPmaxDevice(SoftBoundsDevice):
     range_max: float = 1.0
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         name = type(self).__name__
         check_numbers(name, self, "p_max", "alpha", above=0.0)
         check_numbers(name, self, "range_min", "range_max")

@@ -18,7 +18,7 @@ from firebrick.analog.unit_cells import UnitCell
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
-from firebrick.core.dtypes import float32
+from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
@@ -322,12 +322,12 @@ class Tile(Module):
         Raises:
             ConfigError: ``seconds`` is no number > 0.
         """
-        given: Any = seconds
+        given: Any = python_scalar(seconds)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 < given < math.inf:
             raise ConfigError("Tile.drift: seconds is a number > 0", repr(seconds), "pass the time that passes")
         with no_grad():
             for array in self.arrays:
-                array.drift(seconds)
+                array.drift(given)
             self.show()
 
     def describe(self) -> str:

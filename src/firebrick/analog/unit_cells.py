@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firebrick.analog.checks import keep_python_numbers
 from firebrick.analog.device_array import Pulses, pulses_of
 from firebrick.analog.io_parameters import IOParameters
 from firebrick.analog.pulsed_device import PulsedDevice
@@ -70,6 +71,7 @@ class UnitCell:
     unit_cell_devices: tuple[PulsedDevice, ...] = ()
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         devices = tuple(self.unit_cell_devices)
         if not devices or not all(isinstance(d, PulsedDevice) for d in devices):
             raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from firebrick.analog.checks import check_flags, check_numbers
+from firebrick.analog.checks import check_flags, check_numbers, keep_python_numbers
 from firebrick.core.errors import ConfigError
 
 
@@ -74,6 +74,7 @@ class UpdateParameters:
     d_res_implicit: float = 0.0
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         name = type(self).__name__
         if not isinstance(self.pulse_type, PulseType):
             raise ConfigError(

@@ -19,6 +19,7 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import own_handle
 from firebrick.core import trees
 from firebrick.core.batched import Batched, batched
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import OperandError, OutOfRangeError, ShapeError, StateChangedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled
@@ -130,6 +131,7 @@ class _Call:
 
     def _axes_of(self, where: str, axes: Axes, tree: Any, what: str) -> list[int | None]:
         """An axis for each leaf of a tree."""
+        axes = python_scalar(axes)
         if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
             return [axes] * len(trees.flatten(tree, is_leaf=_is_module)[0])
         given = trees.children(axes)

@@ -1,7 +1,7 @@
 """Checks of the numbers among a function's arguments: an error names the function, the argument and what it may be.
 
 ``python_settings`` is the only function in which NumPy scalars among the settings of a layer, an optimizer or a schedule become
-Python numbers, before any of them is checked or kept.
+Python numbers, before any of them is checked or kept; ``python_numbers`` does so for single values.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def python_settings(fn: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(fn)
     def called(*args: P.args, **named: P.kwargs) -> T:
-        given: Any = _plain(args)
+        given: Any = python_numbers(args)
         try:
-            return fn(*given, **_plain(named))
+            return fn(*given, **python_numbers(named))
         except TypeError:
             refuse_unknown(fn, args, named)
             raise
@@ -45,14 +45,21 @@ def python_settings(fn: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def _plain(value: Any) -> Any:
-    """The value, or a copy with Python numbers if it holds NumPy scalars."""
+def python_numbers(value: Any) -> Any:
+    """The value, or a copy with Python numbers if it is or holds NumPy scalars, also within lists, tuples and dicts.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.core.settings import python_numbers
+        >>> python_numbers([np.int64(3), (np.float32(0.5), "a")])
+        [3, (0.5, 'a')]
+    """
     kind = type(value)
     if kind is tuple or kind is list:
-        items = [_plain(v) for v in value]
+        items = [python_numbers(v) for v in value]
         return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
     if kind is dict:
-        found = {k: _plain(v) for k, v in value.items()}
+        found = {k: python_numbers(v) for k, v in value.items()}
         return value if all(found[k] is v for k, v in value.items()) else found
     return python_scalar(value)
 

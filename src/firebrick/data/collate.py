@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.numpy.dlpack import imported
+from firebrick.core.settings import python_numbers
 from firebrick.core.tensor import Tensor
 from firebrick.data.errors import LoaderError
 from firebrick.data.structure import Structure, structure_of
@@ -120,6 +121,7 @@ def pad_collate(
         >>> pad_collate([([1, 2, 3], 0), ([4], 1)], sizes=(2, 4, 8))[0].shape
         (2, 4)
     """
+    sizes = python_numbers(tuple(sizes))
     if any(type(n) is not int or n < 1 for n in sizes) or list(sizes) != sorted(set(sizes)):
         raise LoaderError("sizes are ascending ints ≥ 1", f"{sizes!r}", "pass such sizes, as fb.length_sizes(2048) gives them")
     rows = [s if isinstance(s, tuple) else (s,) for s in samples]  # a list, or an array, is one sequence

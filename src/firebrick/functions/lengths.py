@@ -15,6 +15,7 @@ from firebrick.core.errors import ArgumentError, ConfigError, FirebrickError, Sh
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal
 from firebrick.core.other_arguments import answers_arguments
+from firebrick.core.settings import python_numbers, whole
 from firebrick.core.tensor import Tensor
 from firebrick.core.trees import flatten, tree_map, unflatten
 from firebrick.functions.indexing import take
@@ -52,9 +53,10 @@ def length_sizes(longest: int, *, count: int = 8, shortest: int = 16) -> tuple[i
         >>> fb.length_sizes(1000, count=3)
         (256, 512, 1000)
     """
-    for name, value in (("longest", longest), ("count", count), ("shortest", shortest)):
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"{name} is an int ≥ 1", repr(value), "pass such a number")
+    longest, count, shortest = (
+        whole("length_sizes", name, value, least=1)
+        for name, value in (("longest", longest), ("count", count), ("shortest", shortest))
+    )
     sizes, n = [longest], 1 << max(0, (shortest - 1).bit_length())
     while n < longest:
         sizes.append(n)
@@ -100,7 +102,7 @@ def pad_lengths(
         >>> [mean(fb.ones(n)).item() for n in (1, 3, 4, 7)], mean.function.traces
         ([1.0, 1.0, 1.0, 1.0], 2)
     """
-    found = tuple(sizes)
+    found = python_numbers(tuple(sizes))
     if not found or any(type(n) is not int or n < 1 for n in found) or list(found) != sorted(set(found)):
         raise ConfigError("sizes are ascending ints ≥ 1", repr(sizes), "pass such sizes, as fb.length_sizes(2048) gives them")
     names = (arguments,) if isinstance(arguments, str) else tuple(arguments)
