@@ -40,7 +40,7 @@ def test_results_are_within_the_tables_tolerance(name: str, target: Target) -> N
             want = run_reference(op, tuple(arrays), sample.params)
             aval = op.infer(*_avals(arrays), **sample.params)
             e = RULES[name](*loads(arrays), **sample.params)
-            if narrow and sample.name not in ("long", "special values"):
+            if narrow and sample.name.split(",")[0] not in ("long", "special values"):
                 continue  # the shapes are the same code for every width
             got = run_map(e, arrays, aval.shape, aval.dtype.np, target)
             found = check_results(op, tuple(arrays), sample.params, (got,), want)

@@ -247,11 +247,11 @@ def _gamma_path_samples(rng: np.random.Generator, name: str) -> list[Sample]:
         ("row", (4,), (3, 4)),
         ("0-d", (), ()),
         ("empty", (0, 3), (0, 3)),
+        ("long", (1037,), (1037,)),
     ):
-        alpha = rng.uniform(1.0, 6.0, shape)
-        log_z = np.log(rng.uniform(0.3, 8.0, other))
-        # the result does not depend on alpha but by what its gradient says
-        out.append(Sample((alpha.astype(kind), log_z.astype(kind)), grad_safe=False, name=label))
+        alpha = np.asarray(rng.uniform(1.0, 6.0, shape))
+        log_z = np.asarray(np.log(rng.uniform(0.3, 8.0, other)))
+        out.append(Sample((alpha.astype(kind), log_z.astype(kind)), grad_safe=label != "long", name=label))
     return out
 
 
