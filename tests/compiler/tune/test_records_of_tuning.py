@@ -38,7 +38,7 @@ def variants(*names: str, order: str = "same", valid: Any = lambda p: True) -> l
 
 
 def record(p: KernelProblem, fastest: str, **more: Any) -> Record:
-    return Record(p.id, p.structure, p.group, p.text, fastest, None, {DEFAULT: 2.0, fastest: 1.0}, **more)
+    return Record(p.id, p.structure, p.text, fastest, None, {DEFAULT: 2.0, fastest: 1.0}, **more)
 
 
 def kept(p: KernelProblem, fastest: str, **more: Any) -> None:

@@ -1,7 +1,8 @@
 """The process in which the autotuner tries kernels of the cpu engine: a kernel that is wrong, crashes or hangs ends here.
 
-Every buffer of a trial lies between two pages that no one may read or write, once against its end and once against its start,
-with a pattern in the rest of its own pages; operands are copies that must not change. The parent process (``trial``) sends a
+Every buffer of a trial lies between two pages that no one may read or write: against the page behind it, against the page
+before it, and at an address that is a multiple of its elements' size alone, with a pattern in the rest of its own pages.
+Operands are copies that must not change. The parent process (``trial``) sends a
 dictionary for each step and reads one line of JSON as the answer.
 """
 

@@ -248,7 +248,7 @@ def bar(problem: KernelProblem, variant: str, reason: str) -> None:
     records = records_of(problem.device)
     record = records.get(problem.id)
     if record is None:
-        record = Record(problem.id, problem.structure, problem.group, problem.text, DEFAULT)
+        record = Record(problem.id, problem.structure, problem.text, DEFAULT)
     record.barred[variant] = reason
     if record.choice == variant:
         record.choice = DEFAULT

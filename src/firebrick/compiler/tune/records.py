@@ -34,7 +34,6 @@ class Record:
     Attributes:
         problem: The problem's ``id``.
         structure: Its specification without sizes.
-        group: Its class.
         text: Its description.
         choice: Name of the fastest variant of the default's order.
         any_order: Name of the fastest variant of any order; None if only the default's order was tried.
@@ -44,7 +43,6 @@ class Record:
 
     problem: str
     structure: str
-    group: str
     text: str
     choice: str
     any_order: str | None = None
@@ -138,7 +136,7 @@ def _sources() -> str | None:
 
 
 def _checked(r: Record) -> Record:
-    texts: list[Any] = [r.problem, r.structure, r.group, r.text, r.choice, *r.times, *r.barred, *r.barred.values()]
+    texts: list[Any] = [r.problem, r.structure, r.text, r.choice, *r.times, *r.barred, *r.barred.values()]
     if not all(isinstance(x, str) for x in texts) or not isinstance(r.any_order, str | None):
         raise ValueError("a record of another form")
     if not all(isinstance(x, float | int) for x in r.times.values()):

@@ -63,7 +63,7 @@ def search(problem: KernelProblem, variants: Sequence[KernelVariant], bench: Ben
     """
     default, *others = variants
     barred: dict[str, str] = {}
-    record = Record(problem.id, problem.structure, problem.group, problem.text, DEFAULT, DEFAULT, {}, barred)
+    record = Record(problem.id, problem.structure, problem.text, DEFAULT, DEFAULT, {}, barred)
     fit = [v for v in sorted(others, key=lambda v: v.cost_us) if v.name not in known][:MOST]
     others = [v for v in others if v in fit]
     with progress(f"tuning {problem.text}", len(others) + 2) as advance:

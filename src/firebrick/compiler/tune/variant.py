@@ -35,15 +35,7 @@ class KernelProblem:
     @cached_property
     def id(self) -> str:
         """Identifies exactly this problem."""
-        return self._hash(self.sizes)
-
-    @cached_property
-    def group(self) -> str:
-        """Identifies the class of problems whose sizes lie in the same buckets: between the same powers of two."""
-        return self._hash(tuple(n.bit_length() if n > 0 else n for n in ((n - 1 if n > 1 else n) for n in self.sizes)))
-
-    def _hash(self, sizes: tuple[int, ...]) -> str:
-        parts = repr((self.kind, self.structure, sizes, self.device, self.threads))
+        parts = repr((self.kind, self.structure, self.sizes, self.device, self.threads))
         return blake2b(parts.encode(), digest_size=12).hexdigest()
 
 
