@@ -101,7 +101,7 @@ class UnitCell:
             weights: Of the devices, [rows, columns] each.
             state: What ``initial`` made, as it is now.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no visible: write the weight of a cell of its devices' weights")
 
     def parts(self, weights: Tensor) -> list[Tensor | None]:
         """What weights of the cells are written to each device; None for devices that stay as they are.
@@ -109,7 +109,7 @@ class UnitCell:
         Args:
             weights: Of the cells, [rows, columns].
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no parts: write what is written to each device")
 
     def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
         """Update the devices of a tile.
@@ -123,7 +123,7 @@ class UnitCell:
         Returns:
             The number of pulses that the devices of each cell got, together.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no update: write how its devices are updated")
 
     def pulses(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Pulses:
         """The pulses of an update, of the mean step of all devices.

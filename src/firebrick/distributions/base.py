@@ -123,7 +123,7 @@ class Distribution:
 
     def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
         """Samples of a whole shape, without that of an event."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no _draw: write how its samples are drawn")
 
     def log_prob(self, value: Value, /) -> Tensor:
         """The logarithm of the density, or of the probability of a discrete distribution; -∞ for impossible values.
@@ -136,17 +136,17 @@ class Distribution:
             >>> round(fb.distributions.Normal(0.0, 1.0).log_prob(0.0).item(), 4)
             -0.9189
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no log_prob: write the logarithm of its density or probability")
 
     @property
     def mean(self) -> Tensor:
         """The mean."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no mean: write it as a property")
 
     @property
     def variance(self) -> Tensor:
         """The variance."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no variance: write it as a property")
 
     @property
     def std(self) -> Tensor:
