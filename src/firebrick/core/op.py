@@ -298,6 +298,8 @@ class Op:
             be traced and run as a program.
     """
 
+    __jit_constant__ = True  # compiled functions compare it by identity, whatever its dicts of plans and kernels hold
+
     name: str
     doc: str
     operands: tuple[Operand, ...]

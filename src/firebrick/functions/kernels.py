@@ -454,6 +454,9 @@ class _KernelLanguage:
     shuffle, fma = staticmethod(intrinsics.shuffle), staticmethod(intrinsics.fma)
     random_bits, random_uniform = staticmethod(intrinsics.random_bits), staticmethod(intrinsics.random_uniform)
 
+    def __repr__(self) -> str:
+        return "fb.kernel"
+
     @overload
     def __call__(self, function: Callable[..., Any], /) -> Kernel: ...
     @overload

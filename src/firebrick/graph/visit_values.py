@@ -328,6 +328,9 @@ def _object(w: Record, path: str, v: Any) -> None:
         w.add(path, "decimal", str(v))
         attributes(w, path, v)
         return
+    if getattr(kind, "__jit_constant__", False):
+        w.add(path, "object", Same(v))
+        return
     if "cython_function" in kind.__name__:
         called(w, v)
     if getattr(kind, "__jit_leaf__", False):

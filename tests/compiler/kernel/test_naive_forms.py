@@ -115,7 +115,14 @@ EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7} | dict.fromkeys(("float32", "fl
 """How far results may be apart, relative to the largest of them: one unit of a half precision, or 64 of float32."""
 
 
-@pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        *(range(i, i + 5) for i in range(0, 20, 5)),
+        *(pytest.param(range(i, i + 10), marks=pytest.mark.soak) for i in range(20, 200, 10)),
+    ],
+    ids=str,
+)
 def test_naive_forms_of_groups_of_random_programs_compute_what_their_specifications_say(seeds: range) -> None:
     tried = 0
     for seed in seeds:

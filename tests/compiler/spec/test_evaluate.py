@@ -35,11 +35,13 @@ def results_of(body: Graph, arrays: list[Array]) -> list[Array]:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
 def test_every_op_that_has_kernels_is_what_its_specification_says(family: str) -> None:
-    """Groups of one node, of every sample in every dtype."""
+    """Groups of one node, of every sample in every dtype; long scans, which are made for the blocks of kernels, in float32."""
     for op in [op for op in OPS.values() if op.reference.__module__ == family]:
         tried = 0
         for dtype in op.dtypes:
             for sample in samples_of(op, dtype, 0):
+                if sample.name.startswith("long") and op.kind == "prefix" and dtype != "float32":
+                    continue
                 arrays = [np.asarray(a) for a in sample.inputs]
                 body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
                 if lower.kind_of(body.nodes[0], tuple(body.inputs)) not in KINDS:

@@ -145,10 +145,12 @@ def test_attention_and_products_with_long_epilogues_are_compiled_without_passes_
     assert lowered.text.startswith(AS_WRITTEN)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_blocks_of_keys_that_no_query_sees_change_nothing_even_if_they_are_not_finite(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "count"), [*((s, 4) for s in range(4)), *(pytest.param(s, 12, marks=pytest.mark.soak) for s in range(20))]
+)
+def test_blocks_of_keys_that_no_query_sees_change_nothing_even_if_they_are_not_finite(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
-    for _ in range(12):
+    for _ in range(count):
         lead = tuple(int(v) for v in rng.integers(1, 4, int(rng.integers(0, 3))))
         n, m = (int(v) for v in rng.choice([1, 63, 64, 65, 130, 200, 257, 300], 2))
         d, e = (int(v) for v in rng.choice([1, 3, 8, 17], 2))

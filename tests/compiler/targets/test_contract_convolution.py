@@ -151,8 +151,15 @@ def test_code_for_neon_is_generated() -> None:
 LONG = [((1, 64, 5, 5), (600, 64, 3, 3), (1, 1), ONE, (1, 1), 1), ((9, 20, 1, 1), (12, 20, 3, 3), (1, 1), ONE, (1, 1), 1)]
 
 
-@pytest.mark.parametrize("width", [0, 128, 256])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [
+        *(("float32", w) for w in (0, 128, 256)), ("float64", 256), ("float16", 0), ("bfloat16", 256),
+        *(pytest.param("float64", w, marks=pytest.mark.soak) for w in (0, 128)),
+        *(pytest.param("float16", w, marks=pytest.mark.soak) for w in (128, 256)),
+        *(pytest.param("bfloat16", w, marks=pytest.mark.soak) for w in (0, 128)),
+    ],
+)  # fmt: skip
 def test_a_weight_that_is_not_finite_reaches_the_elements_that_its_taps_read_alone(dtype: str, width: int) -> None:
     target, rng, beside = target_of(width), np.random.default_rng(9), 0
     for image, weight, stride, padding, dilation, groups in OTHERS + LONG:

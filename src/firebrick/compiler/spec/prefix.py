@@ -89,15 +89,19 @@ class Prefix:
         """The results of a fold of ``RUNNING``, flat, in the dtype that they are computed in."""
         fold, element = RUNNING[self.fold], computed(self.dtype)
         names, elements = fold.named(self.dtype, self.total), fold.elements(self.dtype)
-        out = np.empty((self.outer, self.size, self.inner), element)
-        state: Sequence[Array] = ()
+        first, step = fold.first(elements, self.total), fold.step(names, elements, self.total)
+        states = [np.empty((self.outer, self.size, self.inner), e.dtype) for e in names]
+        before: int | None = None
         for k in reversed(range(self.size)) if self.reverse else range(self.size):
             values = {str(e.value): x[:, k] for e, x in zip(elements, xs, strict=True)}
-            values |= {str(e.value): v for e, v in zip(names, state, strict=False)}
-            following = fold.step(names, elements, self.total) if state else fold.first(elements, self.total)
-            state = [np.broadcast_to(v, out[:, k].shape) for v in evaluate(following, locals=values)]
-            values = {str(e.value): v for e, v in zip(names, state, strict=True)}
-            (out[:, k],) = evaluate([fold.result(names, element)], locals=values)
+            if before is not None:
+                values |= {str(e.value): held[:, before] for e, held in zip(names, states, strict=True)}
+            for held, v in zip(states, evaluate(first if before is None else step, locals=values), strict=True):
+                held[:, k] = v
+            before = k
+        (out,) = evaluate(
+            [fold.result(names, element)], locals={str(e.value): held for e, held in zip(names, states, strict=True)}
+        )
         return out.reshape(-1)
 
 
