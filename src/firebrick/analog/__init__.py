@@ -2,9 +2,33 @@
 
 import firebrick.nn as _nn  # noqa: F401  before its parts
 import firebrick.optim as _optim  # noqa: F401  before its parts
+from firebrick.analog.conductance_converters import (
+    ConductanceConverter,
+    CustomPairConductanceConverter,
+    DualPairConductanceConverter,
+    NPairConductanceConverter,
+    SingleDeviceConductanceConverter,
+    SinglePairConductanceConverter,
+)
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.conversion import MappedLayer, convert, mapping_report
+from firebrick.analog.drift_compensation import (
+    DriftCompensation,
+    GlobalDriftCompensation,
+    GlobalDriftCompensationWithExactReference,
+    PerColumnDriftCompensation,
+)
 from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice
+from firebrick.analog.inference import (
+    InputRangeCalibrationType,
+    calibrate_input_ranges,
+    drift_weights,
+    program_weights,
+    tile_statistics,
+)
+from firebrick.analog.inference_config import InferenceRPUConfig
+from firebrick.analog.inference_tile import InferenceTile, TileStatistics
+from firebrick.analog.input_ranges import InputRangeParameter
 from firebrick.analog.io_parameters import (
     AnalogMVType,
     BoundManagementType,
@@ -16,6 +40,15 @@ from firebrick.analog.layers import Conv2d, Linear
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.mixed_precision import MixedPrecisionCompound
+from firebrick.analog.noise_models import (
+    CustomDriftPCMLikeNoiseModel,
+    HermesNoiseModel,
+    NoiseModel,
+    PCMLikeNoiseModel,
+    ReRamCMONoiseModel,
+    ReRamWan2022NoiseModel,
+    StateIndependentNoiseModel,
+)
 from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevice, PowStepDevice
 from firebrick.analog.one_sided import OneSidedUnitCell
 from firebrick.analog.presets import preset
@@ -37,6 +70,8 @@ from firebrick.analog.unit_cells import (
     VectorUnitCellUpdatePolicy,
 )
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
+from firebrick.analog.weight_limits import WeightClipParameter, WeightClipType, WeightRemapParameter, WeightRemapType
+from firebrick.analog.weight_modifiers import WeightModifierParameter, WeightModifierType
 
 __all__ = [
     "SGD",
@@ -46,40 +81,72 @@ __all__ = [
     "BoundManagementType",
     "BufferedTransferCompound",
     "ChoppedTransferCompound",
+    "ConductanceConverter",
     "ConstantStepDevice",
     "Conv2d",
+    "CustomDriftPCMLikeNoiseModel",
+    "CustomPairConductanceConverter",
+    "DriftCompensation",
     "DriftParameter",
+    "DualPairConductanceConverter",
     "DynamicTransferCompound",
     "ExpStepDevice",
     "FloatingPointDevice",
+    "GlobalDriftCompensation",
+    "GlobalDriftCompensationWithExactReference",
+    "HermesNoiseModel",
     "IOParameters",
     "IdealDevice",
+    "InferenceRPUConfig",
+    "InferenceTile",
+    "InputRangeCalibrationType",
+    "InputRangeParameter",
     "Linear",
     "LinearStepDevice",
     "MappedLayer",
     "MappingParameter",
     "MixedPrecisionCompound",
+    "NPairConductanceConverter",
     "NoiseManagementType",
+    "NoiseModel",
     "OneSidedUnitCell",
+    "PCMLikeNoiseModel",
+    "PerColumnDriftCompensation",
     "PiecewiseStepDevice",
     "PowStepDevice",
     "PowStepReferenceDevice",
     "PulseType",
     "PulsedDevice",
     "RPUConfig",
+    "ReRamCMONoiseModel",
+    "ReRamWan2022NoiseModel",
     "ReferenceUnitCell",
+    "SingleDeviceConductanceConverter",
+    "SinglePairConductanceConverter",
     "SoftBoundsDevice",
     "SoftBoundsPmaxDevice",
     "SoftBoundsReferenceDevice",
+    "StateIndependentNoiseModel",
     "Tile",
     "TileArray",
+    "TileStatistics",
     "TransferCompound",
     "UnitCell",
     "UpdateParameters",
     "VectorUnitCell",
     "VectorUnitCellUpdatePolicy",
+    "WeightClipParameter",
+    "WeightClipType",
+    "WeightModifierParameter",
+    "WeightModifierType",
     "WeightNoiseType",
+    "WeightRemapParameter",
+    "WeightRemapType",
+    "calibrate_input_ranges",
     "convert",
+    "drift_weights",
     "mapping_report",
     "preset",
+    "program_weights",
+    "tile_statistics",
 ]  # fmt: skip

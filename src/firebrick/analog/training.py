@@ -49,7 +49,7 @@ class AnalogOptimizer(Optimizer):
 
     def __init__(self, model: Module, *args: Any, **named: Any) -> None:
         super().__init__(model, *args, **named)
-        own = {id(tile.weight) for tile in tiles_of(model)}
+        own = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed}
         self._of_tiles = frozenset(name for name, p in self._parameters if id(p) in own)
 
     def update(self, model: Any, grads: Gradients) -> None:
@@ -68,6 +68,8 @@ class AnalogOptimizer(Optimizer):
         names = {id(p): name for name, p in self._parameters}
         rates: dict[int, Tensor] = {}
         for tile in tiles:
+            if not tile.pulsed:
+                continue
             gradient = None if tile.weight.frozen else grads.get(tile.weight)
             if gradient is None:
                 continue
