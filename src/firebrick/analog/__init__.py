@@ -12,12 +12,14 @@ from firebrick.analog.conductance_converters import (
 )
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.conversion import MappedLayer, convert, mapping_report
+from firebrick.analog.drift_accuracy import AccuracyOverTime, accuracy_over_time
 from firebrick.analog.drift_compensation import (
     DriftCompensation,
     GlobalDriftCompensation,
     GlobalDriftCompensationWithExactReference,
     PerColumnDriftCompensation,
 )
+from firebrick.analog.fitting import Fit, fit, read_response
 from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice
 from firebrick.analog.inference import (
     InputRangeCalibrationType,
@@ -27,6 +29,7 @@ from firebrick.analog.inference import (
     tile_statistics,
 )
 from firebrick.analog.inference_config import InferenceRPUConfig
+from firebrick.analog.inference_conversion import convert_for_inference
 from firebrick.analog.inference_tile import InferenceTile, TileStatistics
 from firebrick.analog.input_ranges import InputRangeParameter
 from firebrick.analog.io_parameters import (
@@ -51,9 +54,11 @@ from firebrick.analog.noise_models import (
 )
 from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevice, PowStepDevice
 from firebrick.analog.one_sided import OneSidedUnitCell
-from firebrick.analog.presets import preset
+from firebrick.analog.operation_costs import CostEstimate, LayerCosts, OperationCosts, estimate
+from firebrick.analog.presets import preset, preset_names
 from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
 from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
+from firebrick.analog.response_curves import Response, response
 from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice, SoftBoundsDevice, SoftBoundsPmaxDevice
 from firebrick.analog.tile import Tile
 from firebrick.analog.training import SGD, AnalogOptimizer
@@ -75,6 +80,7 @@ from firebrick.analog.weight_modifiers import WeightModifierParameter, WeightMod
 
 __all__ = [
     "SGD",
+    "AccuracyOverTime",
     "AnalogMVType",
     "AnalogOptimizer",
     "ArithmeticDevice",
@@ -84,6 +90,7 @@ __all__ = [
     "ConductanceConverter",
     "ConstantStepDevice",
     "Conv2d",
+    "CostEstimate",
     "CustomDriftPCMLikeNoiseModel",
     "CustomPairConductanceConverter",
     "DriftCompensation",
@@ -91,6 +98,7 @@ __all__ = [
     "DualPairConductanceConverter",
     "DynamicTransferCompound",
     "ExpStepDevice",
+    "Fit",
     "FloatingPointDevice",
     "GlobalDriftCompensation",
     "GlobalDriftCompensationWithExactReference",
@@ -101,6 +109,7 @@ __all__ = [
     "InferenceTile",
     "InputRangeCalibrationType",
     "InputRangeParameter",
+    "LayerCosts",
     "Linear",
     "LinearStepDevice",
     "MappedLayer",
@@ -110,6 +119,7 @@ __all__ = [
     "NoiseManagementType",
     "NoiseModel",
     "OneSidedUnitCell",
+    "OperationCosts",
     "PCMLikeNoiseModel",
     "PerColumnDriftCompensation",
     "PiecewiseStepDevice",
@@ -121,6 +131,7 @@ __all__ = [
     "ReRamCMONoiseModel",
     "ReRamWan2022NoiseModel",
     "ReferenceUnitCell",
+    "Response",
     "SingleDeviceConductanceConverter",
     "SinglePairConductanceConverter",
     "SoftBoundsDevice",
@@ -142,11 +153,18 @@ __all__ = [
     "WeightNoiseType",
     "WeightRemapParameter",
     "WeightRemapType",
+    "accuracy_over_time",
     "calibrate_input_ranges",
     "convert",
+    "convert_for_inference",
     "drift_weights",
+    "estimate",
+    "fit",
     "mapping_report",
     "preset",
+    "preset_names",
     "program_weights",
+    "read_response",
+    "response",
     "tile_statistics",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ class InferenceRPUConfig(RPUConfig):
         mapping: How layers are mapped to tiles.
         noise_model: Programming noise, drift and read noise.
         drift_compensation: Of the outputs; None for none.
-        clip: Clipping of weights after each update and before programming.
+        clip: Clipping of weights after each update; a fixed limit holds in each training pass and in programming too.
         remap: Remapping of weights after each update.
         modifier: Noise of weights in training.
         input_range: Range of the inputs.

@@ -14,7 +14,7 @@ import numpy as np
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tile import Tile
-from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
+from firebrick.analog.weight_limits import WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.core.commit import Commit
@@ -196,7 +196,7 @@ class InferenceTile(Tile):
         """The weights of a product, whose gradient is that of the tile's weights."""
         with no_grad():
             found = self.weight.detach() if self.training else self._shown_weights()
-            found = self.config.clip.clipped(found) if self.training else found
+            found = self.config.clip.clipped(found) if self.training and self.config.clip.fixed else found
             if self.config.modifier.active and (self.training or self.config.modifier.enable_during_test):
                 found = modified(found, self.config.modifier, *self._draws(self.rows))
             if self.training:
@@ -284,8 +284,8 @@ class InferenceTile(Tile):
     def program_weights(self, *, again: bool = False) -> None:
         """Program the weights: from now on the tile shows, in evaluation, those of its conductances.
 
-        The weights are clipped as ``config.clip`` says, with a warning of how many; converted to conductances, in
-        proportion to the largest one; and programmed with the noise of ``config.noise_model``.
+        Weights beyond a fixed limit of ``config.clip`` are clipped, with a warning of how many. They are converted to
+        conductances, in proportion to the largest one, which are programmed with the noise of ``config.noise_model``.
 
         Args:
             again: Whether a tile that is programmed is programmed anew, with new noise.
@@ -303,8 +303,8 @@ class InferenceTile(Tile):
         model, compensation = self.config.noise_model, self.config.drift_compensation
         with no_grad():
             given = self.weight.detach()
-            wanted = self.config.clip.clipped(given)
-            clipped = 0 if self.config.clip.type is WeightClipType.NONE else int(total(wanted != given).item())
+            wanted = self.config.clip.clipped(given) if self.config.clip.fixed else given
+            clipped = int(total(wanted != given).item()) if self.config.clip.fixed else 0
             g_target, conversion = model.converter.convert_to_conductances(wanted)
             normal, _ = self._draws(g_target.shape[0])
             g = model.apply_programming_noise_to_conductance(g_target, normal)
@@ -322,8 +322,8 @@ class InferenceTile(Tile):
             commit.apply()
         if clipped:
             warn(
-                f"InferenceTile.program_weights: {clipped} of {self.rows * self.columns} weights were outside of the limit of "
-                f"{self.config.clip.type.name} and are clipped", UserWarning,
+                f"InferenceTile.program_weights: {clipped} of {self.rows * self.columns} weights were outside of "
+                f"±{self.config.clip.fixed_value:g} and are clipped", UserWarning,
             )  # fmt: skip
 
     def drift_weights(self, t_inference: float) -> None:
@@ -391,11 +391,11 @@ class InferenceTile(Tile):
 
     def place(self, weights: Any, scale: Any = None) -> int:
         clipped = super().place(weights, scale)
-        self._forget()
+        self.discard_programming()
         return clipped
 
-    def _forget(self) -> None:
-        """Discard what was programmed."""
+    def discard_programming(self) -> None:
+        """Show the tile's own weights again, in place of those that were programmed."""
         with no_grad():
             commit = Commit()
             commit.rebind(self.time, self.time.detach() * 0.0 - 1.0)

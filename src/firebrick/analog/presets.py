@@ -141,3 +141,14 @@ def preset(name: str) -> Any:
     if name not in PRESETS:
         raise ConfigError(f"analog.preset: one of {', '.join(PRESETS)}", repr(name)[:80], "correct the name")
     return PRESETS[name]()
+
+
+def preset_names() -> list[str]:
+    """The names that ``preset`` knows.
+
+    Example:
+        >>> import firebrick as fb
+        >>> "EcRamPreset" in fb.analog.preset_names()
+        True
+    """
+    return list(PRESETS)

@@ -88,6 +88,11 @@ class WeightClipParameter:
             )
         check_numbers("WeightClipParameter", self, "fixed_value", "sigma", above=0.0)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether the limit does not depend on the weights, so that clipping again changes nothing."""
+        return self.type is WeightClipType.FIXED_VALUE
+
     def clipped(self, w: Tensor) -> Tensor:
         """Weights within the limit.
 
