@@ -239,8 +239,9 @@ class CustomPairConductanceConverter(ConductanceConverter):
         name = type(self).__name__
         _check_factors(name, self.f_lst, 1)
         lists = self.g_lst
-        good = isinstance(lists, tuple) and len(lists) == 2 * len(self.f_lst) and all(isinstance(g, tuple) for g in lists)
-        good = good and len({len(g) for g in lists}) == 1 and len(lists[0]) > 1
+        given: Any = lists
+        good = isinstance(given, tuple) and len(given) == 2 * len(self.f_lst) and all(isinstance(g, tuple) for g in given)
+        good = good and len({len(g) for g in given}) == 1 and len(given[0]) > 1
         if not good or not all(self.g_min <= v <= self.g_max for g in lists for v in g):
             raise ConfigError(
                 f"{name}: g_lst has two equally long tuples a factor, of conductances in [{self.g_min:g}, {self.g_max:g}]",

@@ -116,7 +116,7 @@ class AccuracyOverTime:
         shown = sorted({max(t, 0.1) for c in curves.values() for t in c.times})
         axes.set_xticks(shown, [name_of(t) for t in shown], rotation=30, ha="right")
         axes.minorticks_off()
-        axes.legend(frameon=False, fontsize=9, title="dotted: not programmed", title_fontsize=8)
+        axes.legend(fontsize=9, title="dotted: not programmed", title_fontsize=8, framealpha=0.85, edgecolor="white")
         return saved("AccuracyOverTime.plot", figure, path)
 
 

@@ -188,7 +188,8 @@ def fit(
         return np.where(signed, begin * np.exp(np.where(signed, theta, 0.0)), theta)
 
     def device_of(theta: Array) -> PulsedDevice:
-        return replace(model, **{n: float(v) for n, v in zip(names, values_of(theta), strict=True)})
+        changes: dict[str, Any] = {n: float(v) for n, v in zip(names, values_of(theta), strict=True)}
+        return replace(model, **changes)
 
     def course(theta: Array) -> Array | None:
         try:

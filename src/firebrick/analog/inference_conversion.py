@@ -17,8 +17,8 @@ M = TypeVar("M", bound=Module)
 def convert_for_inference(model: M, config: InferenceRPUConfig, *, seed: int | None = None) -> M:
     """A copy of a model whose weights in tiles are those of inference tiles.
 
-    Layers that are analog keep the weights that their tiles show, scaled as they are used; a model without analog layers is
-    converted as by ``analog.convert``.
+    Analog layers keep the weights that their tiles show, scaled as they are used. A model without analog layers is converted as
+    by ``analog.convert``.
 
     Args:
         model: Digital, or with analog layers of any configuration; it stays as it is.
@@ -36,13 +36,10 @@ def convert_for_inference(model: M, config: InferenceRPUConfig, *, seed: int | N
         >>> fb.analog.program_weights(made)
     """
     if not isinstance(config, InferenceRPUConfig):
-        raise ConfigError(
-            "analog.convert_for_inference: config is an InferenceRPUConfig",
-            repr(config)[:80],
-            "pass analog.InferenceRPUConfig()",
-        )
+        received, remedy = repr(config)[:80], "pass analog.InferenceRPUConfig()"
+        raise ConfigError("analog.convert_for_inference: config is an InferenceRPUConfig", received, remedy)
     generator = initial_generator().fork() if seed is None else Generator(seed)
-    if not isinstance(model, Module) or not any(isinstance(m, TileArray) for _, m in model.modules()):
+    if not any(isinstance(m, TileArray) for _, m in model.modules()):
         return convert(model, config, generator=generator)
     twin = model.fork()
     made: dict[int, Any] = {}

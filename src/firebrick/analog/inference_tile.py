@@ -200,7 +200,7 @@ class InferenceTile(Tile):
             if self.config.modifier.active and (self.training or self.config.modifier.enable_during_test):
                 found = modified(found, self.config.modifier, *self._draws(self.rows))
             if self.training:
-                self.time = self.time * 0.0 - 1.0
+                self._note(time=self.time.detach() * 0.0 - 1.0)
         if grad_enabled() and self.weight.node is not None:
             hooks.record(_PASSED, (self.weight,), {}, (found,))
         return found
@@ -235,8 +235,7 @@ class InferenceTile(Tile):
                 seen, spread = self.range_batches.detach(), deviation(x.detach(), correction=1.0)
                 counts = (seen < float(p.init_from_data)) & (spread > 0.0)
                 bound = where(counts, (bound * seen + spread * p.init_std_alpha) / (seen + 1.0), bound)
-                self.range_of_data = bound - learned
-                self.range_batches = seen + astype(counts, float32)
+                self._note(range_of_data=bound - learned, range_batches=seen + astype(counts, float32))
         return bound
 
     def _within_range(self, x: Tensor, bound: Tensor) -> Tensor:
@@ -397,9 +396,14 @@ class InferenceTile(Tile):
     def discard_programming(self) -> None:
         """Show the tile's own weights again, in place of those that were programmed."""
         with no_grad():
-            commit = Commit()
-            commit.rebind(self.time, self.time.detach() * 0.0 - 1.0)
-            commit.apply()
+            self._note(time=self.time.detach() * 0.0 - 1.0)
+
+    def _note(self, **values: Tensor) -> None:
+        """Change buffers, all or none."""
+        commit = Commit()
+        for name, value in values.items():
+            commit.rebind(getattr(self, name), value)
+        commit.apply()
 
     def end_mini_batch(self) -> None:
         """What happens after each update: decay and diffusion where the device has them, then clipping, then remapping."""

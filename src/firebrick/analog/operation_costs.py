@@ -49,7 +49,8 @@ class OperationCosts:
         keep_python_numbers(self)
         figures = ("energy_per_mac", "energy_per_dac", "energy_per_adc", "time_per_product", "area_per_tile")
         check_numbers("OperationCosts", self, *figures, least=0.0)
-        if not isinstance(self.source, str) or not self.source.strip():
+        source: Any = self.source
+        if not isinstance(source, str) or not source.strip():
             raise ConfigError("OperationCosts: source says where the figures are from", repr(self.source)[:60], "name it")
 
 
@@ -127,7 +128,7 @@ class CostEstimate:
         return sum(layer.area for layer in self.layers)
 
     def __str__(self) -> str:
-        rows = [("layer", "tiles", "products", "MACs", "energy", "latency", "area")]
+        rows: list[tuple[str, ...]] = [("layer", "tiles", "products", "MACs", "energy", "latency", "area")]
         rows += [(n.name, *map(str, (n.tiles, n.products, n.macs)), *_units(n)) for n in self.layers]
         sums = [str(sum(getattr(n, k) for n in self.layers)) for k in ("tiles", "products", "macs")]
         rows.append(("all", *sums, *_units(self)))
@@ -175,8 +176,8 @@ def estimate(model: Module, example: Any, costs: OperationCosts) -> CostEstimate
     """
     if not isinstance(costs, OperationCosts):
         raise ConfigError("analog.estimate: costs is an OperationCosts", repr(costs)[:60], "pass analog.OperationCosts(…)")
-    twin = model.fork().eval() if isinstance(model, Module) else model
-    arrays = [(p, m) for p, m in twin.modules() if isinstance(m, TileArray)] if isinstance(twin, Module) else []
+    twin = model.fork().eval()
+    arrays = [(p, m) for p, m in twin.modules() if isinstance(m, TileArray)]
     if not arrays:
         raise ConfigError("analog.estimate: a model with analog layers", type(model).__name__, "convert it: analog.convert(…)")
     counts: dict[int, int] = {}

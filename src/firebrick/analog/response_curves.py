@@ -168,7 +168,8 @@ def without(device: PulsedDevice, *, spread: bool, noise: bool) -> PulsedDevice:
     """
     known = {f.name for f in fields(device) if f.init}
     dropped = (() if spread else SPREADS) + (() if noise else NOISES)
-    return replace(device, **{name: 0.0 for name in dropped if name in known})
+    changes: dict[str, Any] = {name: 0.0 for name in dropped if name in known}
+    return replace(device, **changes)
 
 
 def response(
@@ -204,7 +205,8 @@ def response(
     for name, value in (("pulses", pulses), ("devices", devices), ("cycles", cycles)):
         if type(value) is not int or value < 1:
             raise ConfigError(f"analog.response: {name} is an int of at least 1", repr(value)[:40], "pass e.g. 100")
-    if not isinstance(start, (int, float)) or not math.isfinite(start):
+    first_weight: Any = start
+    if not isinstance(first_weight, (int, float)) or not math.isfinite(first_weight):
         raise ConfigError("analog.response: start is a finite number", repr(start)[:40], "pass e.g. 0.0")
     given = np.tile(np.repeat([1, -1], pulses), cycles) if directions is None else np.asarray(directions)
     if given.ndim != 1 or not given.size or not np.isin(given, (1, -1)).all():

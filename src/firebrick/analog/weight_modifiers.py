@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from firebrick.analog.checks import check_flags, check_numbers, keep_python_numbers
 from firebrick.analog.noise_models import polynomial
@@ -140,7 +141,8 @@ class WeightModifierParameter:
             )  # fmt: skip
         if self.coeffs is not None:
             object.__setattr__(self, "coeffs", tuple(self.coeffs))
-            if not self.coeffs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in self.coeffs):
+            coeffs: tuple[Any, ...] = self.coeffs
+            if not coeffs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in coeffs):
                 raise ConfigError(f"{name}: coeffs are finite numbers", f"{self.coeffs!r:.60}", "pass e.g. (0.1, 0.5)")
 
     @property

@@ -1,4 +1,4 @@
-"""``firebrick analog``: response curves and fits of devices, training on analog hardware, drift and costs of a trained model."""
+"""``firebrick analog``: response curves and fits of devices, training on analog hardware, drift and costs of a run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import click
 
 from firebrick import analog as hardware
 from firebrick import ones, optim, random
+from firebrick.analog.drift_accuracy import TIMES
+from firebrick.analog.fitting import DEFAULTS as FITTED
+from firebrick.analog.pictures import check_picture
 from firebrick.backends.registry import find_device
 from firebrick.cli.analog_models import (
     ALGORITHMS,
@@ -83,7 +86,7 @@ def fit(device: str, file: Path, parameters: str | None, plot: Path | None) -> N
     FILE is a CSV with the columns direction (1 or -1) and weight, a row a pulse; a first row of direction 0 has
     the weight before the first pulse.
     """
-    names = hardware.fitting.DEFAULTS if parameters is None else tuple(n.strip() for n in parameters.split(","))
+    names = FITTED if parameters is None else tuple(n.strip() for n in parameters.split(","))
     found = hardware.fit(device_of(device), file, parameters=names)
     click.echo(str(found))
     if plot is not None:
@@ -126,8 +129,8 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model on DATASET with its weights in tiles of devices.
 
-    With hwa weights are trained digitally with the noise of inference; `firebrick analog drift` then says how the model does
-    over time. Convolutions and dense layers are analog, biases digital. `firebrick evaluate` and `predict` take the run.
+    With hwa, weights are trained digitally, with noise; `firebrick analog drift` then measures the model over time.
+    Convolutions and dense layers are analog, biases digital. `firebrick evaluate` and `predict` take the run.
     """
     if lr is not None and not math.isfinite(lr):
         raise click.BadParameter(f"{lr} is not a finite number", ctx=ctx, param_hint="--lr")
@@ -185,10 +188,7 @@ def _prepared(config: dict[str, Any], run: Path, goal: Any, digital: Module | No
     training, validation = task.training_loaders(config, config["data_dir"], goal)
     testing = task.test_loader(config, config["data_dir"], goal)
     random.seed(config["seed"])
-    if digital is None:
-        model = task.build_model(config).to(goal)
-    else:
-        model = analog_model(digital.train(), config["analog"])
+    model = analog_model(digital.train(), config["analog"]) if digital is not None else task.build_model(config).to(goal)
     rate = optim.cosine(config["lr"], config["epochs"] * len(training))
     learner = Learner(
         model, optimizer_of(model, config["analog"], rate), task.loss_of(config), out=run, seed=config["seed"], log=click.echo,
@@ -233,7 +233,7 @@ def drift(
     RUN is of `firebrick analog train`, or a digital one of `firebrick train` on images.
     """
     if plot is not None:
-        hardware.pictures.check_picture("--plot", plot)
+        check_picture("--plot", plot)
     model, found = load_run(run, device=device)
     config, task = found.config, task_of(found.config)
     if not hasattr(task, "pixels_of"):
@@ -258,7 +258,7 @@ def drift(
 def _usual_times(name: str) -> tuple[float, ...]:
     """The times from a second to a year that a noise model has."""
     model, found = NOISE_MODELS[name](), []
-    for t in (*hardware.drift_accuracy.TIMES, 172800.0):
+    for t in (*TIMES, 172800.0):
         try:
             model.check_time(t)
             found.append(t)

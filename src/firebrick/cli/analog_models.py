@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -103,6 +104,18 @@ def analog_model(model: Module, settings: dict[str, Any]) -> Module:
         settings: As of ``config_of``, and ``seed``.
     """
     return analog.convert(model, config_of(settings), seed=settings["seed"])
+
+
+def fresh_analog_model(model: Module, settings: dict[str, Any]) -> Module:
+    """``analog_model`` of a model with initial weights, of which some may be clipped without a warning.
+
+    Args:
+        model: Digital.
+        settings: As of ``analog_model``.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return analog_model(model, settings)
 
 
 def optimizer_of(model: Module, settings: dict[str, Any], rate: optim.Schedule) -> optim.Optimizer:

@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from firebrick import models
-from firebrick.cli.analog_models import analog_model
+from firebrick.cli.analog_models import fresh_analog_model
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import ArrayDataset, DataLoader, Pixels, RandomCrop, RandomHorizontalFlip, holdout
@@ -45,7 +45,7 @@ def build_model(config: dict[str, Any]) -> Module:
     """The model of a config, with fresh parameters."""
     settings = config.get("model_settings") or {}
     model = models.build(config["model"], config["image_size"], channels=1, classes=len(config["class_names"]), **settings)
-    return analog_model(model, config["analog"]) if config.get("analog") else model
+    return fresh_analog_model(model, config["analog"]) if config.get("analog") else model
 
 
 def pixels_of(config: dict[str, Any]) -> Pixels:
