@@ -10,6 +10,7 @@ from firebrick.analog.ideal_devices import IdealDevice
 from firebrick.analog.input_ranges import InputRangeParameter
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.noise_models import NoiseModel, PCMLikeNoiseModel
+from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.unit_cells import UnitCell
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.analog.weight_limits import WeightClipParameter, WeightRemapParameter
@@ -82,7 +83,7 @@ class InferenceRPUConfig(RPUConfig):
                 raise ConfigError(
                     f"InferenceRPUConfig: {name} is a {kind.__name__}", repr(given)[:80], f"pass e.g. analog.{_EXAMPLES[name]}"
                 )
-        if isinstance(self.device, UnitCell) or hasattr(self.device, "pulse"):
+        if isinstance(self.device, (PulsedDevice, UnitCell)):
             raise ConfigError(
                 "InferenceRPUConfig: a device that is updated by arithmetic", type(self.device).__name__,
                 "leave device out, or train by pulses with an RPUConfig",
