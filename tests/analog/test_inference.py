@@ -148,15 +148,20 @@ def learner(model: nn.Module, out: Path | None = None) -> tuple[Learner, DataLoa
     return Learner(model, AnalogAdam(model, lr=0.05), log=None, out=out), loader
 
 
+@pytest.mark.slow
 def test_a_resumed_hardware_aware_run_has_the_bits_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
     forward = analog.IOParameters(noise_management=analog.NoiseManagementType.NONE)
     ranges = analog.InputRangeParameter(enable=True, init_from_data=4)
     config = noisy_training(forward=forward, input_range=ranges)
-    whole, loader = learner(network(config))
+
+    def layer(seed: int) -> nn.Module:
+        return analog.convert(nn.Linear(6, 2, generator=fb.random.Generator(1)), config, seed=seed)
+
+    whole, loader = learner(layer(7))
     history = whole.fit(loader, epochs=3)
-    part, loader = learner(network(config), tmp_path / "run")
+    part, loader = learner(layer(7), tmp_path / "run")
     part.fit(loader, epochs=1)
-    again, loader = learner(network(config, seed=8), tmp_path / "run")
+    again, loader = learner(layer(8), tmp_path / "run")
     again.resume(tmp_path / "run")
     rest = again.fit(loader, epochs=3)
     assert history[-1].train_loss == rest[-1].train_loss < history[0].train_loss
@@ -164,10 +169,11 @@ def test_a_resumed_hardware_aware_run_has_the_bits_of_one_that_was_not_interrupt
     for name, value in whole.model.state_dict().numpy().items():
         np.testing.assert_array_equal(value, state[name], err_msg=name)
     bounds = [v for k, v in state.items() if k.endswith("input_range")]
-    assert len(bounds) == 2
+    assert len(bounds) == 1
     assert all(v != 0.0 for v in bounds)
 
 
+@pytest.mark.slow
 def test_any_optimizer_trains_the_weights_compiled_and_as_it_is_written() -> None:
     def trained(jit: bool) -> tuple[nn.Module, list[float]]:
         model = network(analog.InferenceRPUConfig(modifier=noisy_training().modifier))
