@@ -189,7 +189,8 @@ class InferenceTile(Tile):
         scale = None if self.scale is None else self.scale.detach()
         if self.training or self.config.drift_compensation is None:
             return scale
-        factor = self.compensation.detach()
+        with no_grad():
+            factor = where(self.time >= 0.0, self.compensation.detach(), 1.0)
         return factor if scale is None else factor * scale
 
     def _weights_of_pass(self) -> Tensor:
