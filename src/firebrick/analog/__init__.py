@@ -77,6 +77,7 @@ from firebrick.analog.unit_cells import (
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.analog.weight_limits import WeightClipParameter, WeightClipType, WeightRemapParameter, WeightRemapType
 from firebrick.analog.weight_modifiers import WeightModifierParameter, WeightModifierType
+from firebrick.analog.weight_pictures import plot_weights
 
 __all__ = [
     "SGD",
@@ -161,6 +162,7 @@ __all__ = [
     "estimate",
     "fit",
     "mapping_report",
+    "plot_weights",
     "preset",
     "preset_names",
     "program_weights",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,41 @@ def dressed(name: str, title: str, x: str, y: str, width: float = 7.0, height: f
         width: In inches.
         height: In inches.
     """
+    figure = _figure(name, width, height)
+    axes = figure.add_subplot()
+    _dress(axes, title, x, y)
+    return figure, axes
+
+
+def dressed_panels(name: str, titles: Sequence[str], columns: int, x: str, y: str) -> tuple[Any, list[Any]]:
+    """A figure and the axes of its panels.
+
+    Args:
+        name: Of the function, for messages.
+        titles: Of the panels.
+        columns: Panels beside each other.
+        x: What the horizontal axes show.
+        y: What the vertical axes show.
+    """
+    rows = -(-len(titles) // columns)
+    figure = _figure(name, max(3.5 * columns, 5.0), 3.0 * rows)
+    panels = [figure.add_subplot(rows, columns, k + 1) for k in range(len(titles))]
+    for axes, title in zip(panels, titles, strict=True):
+        _dress(axes, title, x, y)
+    return figure, panels
+
+
+def _figure(name: str, width: float, height: float) -> Any:
     check_picture(name, "picture.png")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    return figure
+
+
+def _dress(axes: Any, title: str, x: str, y: str) -> None:
     axes.set_title(title, fontsize=11, fontweight="bold", color=_INK, loc="left")
     axes.set_xlabel(x, color=_INK)
     axes.set_ylabel(y, color=_INK)
@@ -59,7 +88,6 @@ def dressed(name: str, title: str, x: str, y: str, width: float = 7.0, height: f
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(_GRID)
-    return figure, axes
 
 
 def saved(name: str, figure: Any, path: str | Path) -> Path:
