@@ -10,7 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog, nn, optim
-from firebrick.core.errors import ConfigError, UnsupportedError
+from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner
 
@@ -214,6 +214,7 @@ def test_a_training_pass_an_update_and_new_weights_discard_what_was_programmed()
     tile = tile_of(perfect(clip=analog.WeightClipParameter(analog.WeightClipType.FIXED_VALUE, 9.0))).eval()
     changes: list[Callable[[], Any]] = [
         lambda: tile.train()(fb.asarray(X)), tile.end_mini_batch, lambda: tile.set_weights(W), tile.discard_programming,
+        lambda: tile.update(fb.zeros((1, 7)), fb.zeros((1, 5)), 0.1), tile.decay, tile.diffuse, lambda: tile.reset(0, 0),
     ]  # fmt: skip
     for change in changes:
         tile.eval().program_weights()
@@ -302,6 +303,40 @@ def test_remapping_moves_the_range_and_keeps_the_products(kind: str) -> None:
         np.testing.assert_allclose(np.delete(top, 2), 0.5, rtol=1e-6)
 
 
+def test_frozen_weights_are_neither_clipped_nor_remapped_and_nan_is_not_programmed() -> None:
+    clip = analog.WeightClipParameter(analog.WeightClipType.LAYER_GAUSSIAN, sigma=1.0)
+    tile = tile_of(perfect(clip=clip, remap=analog.WeightRemapParameter(analog.WeightRemapType.LAYERWISE_SYMMETRIC)))
+    tile.weight.frozen = True
+    tile.end_mini_batch()
+    np.testing.assert_array_equal(tile.weight.numpy(), W)
+    tile.weight.frozen = False
+    tile.end_mini_batch()
+    assert np.any(tile.weight.numpy() != W)
+    tile.weight = fb.full(W.shape, float("nan"))
+    with pytest.raises(OutOfRangeError, match="weights that are finite"):
+        tile.eval().program_weights()
+
+
+def test_a_limit_of_the_weights_makes_the_errors_of_outliers_small() -> None:
+    w = RNG.normal(size=(40, 30)).astype(np.float32) ** 3
+
+    def error(tile: analog.InferenceTile) -> float:
+        tile.program_weights(again=True)
+        tile.drift_weights(86400.0)
+        return float(np.sqrt(((tile.shown.numpy() * tile.compensation.numpy()[:, None] - w) ** 2).mean()))
+
+    plain, limited = tile_of(perfect(), w).eval(), tile_of(perfect(), w, seed=8).eval()
+    found = analog.optimize_programming(limited, (86400.0,), repeats=2, seed=11)[""]
+    assert found.clipped == int((np.abs(w) > found.limit * 1.0001).sum()) > 0
+    assert found.after < found.before
+    assert np.abs(limited.weight.numpy()).max() == pytest.approx(found.limit, rel=1e-6)
+    assert not limited.programmed
+    assert np.mean([error(limited) for _ in range(5)]) < 0.97 * np.mean([error(plain) for _ in range(5)])
+    exact = tile_of(perfect(noise_model=NO_NOISE), w).eval()
+    assert analog.optimize_programming(exact, (86400.0,), repeats=1)[""].clipped == 0
+    np.testing.assert_array_equal(exact.weight.numpy(), w)
+
+
 def test_layers_of_several_tiles_are_programmed_tile_by_tile() -> None:
     config = perfect(noise_model=NO_NOISE, mapping=analog.MappingParameter(max_input_size=3, max_output_size=4))
     layer = nn.Linear(7, 5, generator=fb.random.Generator(0))
@@ -314,14 +349,16 @@ def test_layers_of_several_tiles_are_programmed_tile_by_tile() -> None:
 
 def test_input_ranges_are_calibrated_to_what_each_tile_gets() -> None:
     forward = analog.IOParameters(noise_management=analog.NoiseManagementType.NONE, out_noise=0.0)
-    config = analog.InferenceRPUConfig(forward=forward, input_range=analog.InputRangeParameter(enable=True))
-    model = network(config)
+    ranges = analog.InputRangeParameter(enable=True, init_value=0.5)
+    model = network(analog.InferenceRPUConfig(forward=forward, input_range=ranges))
     before = model.state_dict().numpy()
     batches = [fb.asarray(P[:50]), (fb.asarray(P[50:]), fb.asarray(POINTS[1][50:]))]
     found = analog.calibrate_input_ranges(model, batches, analog.InputRangeCalibrationType.MAX)
     first, second = found.values()
     assert first == pytest.approx(np.abs(P).max(), rel=1e-6)
-    assert 0.3 < second < 1.0  # outputs of tanh
+    layer = model.layers[0]
+    hidden = np.tanh(P @ layer.tiles.get_weights().numpy().T + layer.bias.numpy())
+    assert second == pytest.approx(np.abs(hidden).max(), rel=1e-6)
     after = model.state_dict().numpy()
     assert {k for k in before if np.any(before[k] != after[k])} == {
         f"layers.{n}.tiles.tiles.0.0.{k}" for n in (0, 2) for k in ("range_of_data", "range_batches")
@@ -358,6 +395,17 @@ def test_accuracy_over_time_is_decided_by_its_seed_and_leaves_the_model_alone(tm
     assert lines[1].split() == ["not", "programmed", f"{found.reference:.4f}"]
     assert lines[3].split() == ["1", "day", f"{found.mean[1]:.4f}", f"{found.std[1]:.4f}"]
     assert str(analog.accuracy_over_time(model, batches, (90.0,), repeats=1)).splitlines()[2].split()[:2] == ["90", "seconds"]
+    seen: list[Any] = []
+
+    def kept(model: nn.Module) -> float:
+        seen.append(model.layers[0].tiles.tiles[0][0].conductances.numpy())
+        return 0.0
+
+    analog.accuracy_over_time(model, [], (1.0, 60.0), repeats=2, score=kept)
+    analog.accuracy_over_time(model, [], (60.0,), repeats=2, score=kept)
+    np.testing.assert_array_equal(seen[1], seen[6])  # each repetition is programmed alike, whatever is read
+    np.testing.assert_array_equal(seen[3], seen[7])
+    assert np.any(seen[1] != seen[3])
     by_score = analog.accuracy_over_time(model, [], (1.0,), repeats=2, score=lambda m: float(fb.max(m(batches[0][0])).item()))
     assert by_score.scores.shape == (2, 1)
 
@@ -421,6 +469,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: tile_of(perfect(noise_model=MODELS["reram, chip"])).eval().drift_weights(60.0), "1, 86400 or 172800 s"
     ),
     "a time below a second": (lambda: MODELS["reram, oxide"].check_time(0.5), "0 or at least 1 s"),
+    "drift of training": (lambda: programmed().drift(1.0), "call drift_weights with the time since programming"),
     "statistics of nothing": (lambda: tile_of(perfect()).statistics(), "a programmed tile"),
     "a model without tiles": (lambda: analog.program_weights(nn.Linear(2, 2)), "a model with inference tiles"),
     "a model twice": (lambda: analog.program_weights(nn.Sequential(programmed())), "1 of 1 that are already"),
@@ -461,6 +510,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "classes of another size": (
         lambda: analog.accuracy_over_time(network(perfect()), [(fb.ones((2, 6)), fb.zeros(3))], (1.0,)), "a class for each"
     ),
+    "a limit of 0": (lambda: analog.optimize_programming(network(perfect()).eval(), shares=(0.0,)), r"shares in \(0, 1\]"),
+    "a limit in training": (lambda: analog.optimize_programming(network(perfect())), "training mode"),
+    "a limit afterwards": (lambda: analog.optimize_programming(nn.Sequential(programmed())), "programmed already"),
     "pulsed configuration": (lambda: analog.InferenceTile(2, 2, analog.RPUConfig()), "an InferenceRPUConfig"),
     "pulsed conversion": (lambda: analog.convert_for_inference(nn.Linear(2, 2), analog.RPUConfig()), "an InferenceRPUConfig"),
 }  # fmt: skip

@@ -49,6 +49,9 @@ def test_noise_and_spread_of_a_response_can_be_left_out_and_repeat_by_the_seed()
     for _ in range(20):
         expected.append(expected[-1] + 0.02 * (1.0 - expected[-1] / 0.6))
     np.testing.assert_allclose(alike.mean[:21], expected, rtol=1e-5)
+    reads = analog.response(replace(device, dw_min_std=0.0), 20, devices=200, spread=False)
+    assert reads.std[1:].mean() == pytest.approx(0.02, rel=0.05)
+    assert reads.std[0] == 0.0
     other = analog.response(device, 20, devices=30, seed=1, on="numpy")
     np.testing.assert_allclose(both.weights, other.weights, atol=1e-6)
 
@@ -73,6 +76,7 @@ def test_a_fit_finds_the_parameters_that_a_response_was_made_with(tmp_path: Path
     assert again.deviation == pytest.approx(0.01, rel=0.15)
     for name in names:
         assert abs(again.parameters[name] - getattr(true, name)) < 5.0 * again.errors[name]
+        assert again.errors[name] < 0.3 * getattr(true, name)
     useless = analog.fit(start, (made.directions[:5], made.mean[:6]), parameters=("dw_min", "reset"))
     assert np.isnan(useless.errors["reset"])
     assert "± unknown" in str(useless)

@@ -56,6 +56,7 @@ from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevic
 from firebrick.analog.one_sided import OneSidedUnitCell
 from firebrick.analog.operation_costs import CostEstimate, LayerCosts, OperationCosts, estimate
 from firebrick.analog.presets import preset, preset_names
+from firebrick.analog.programming_optimization import ProgrammingLimit, optimize_programming
 from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
 from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
 from firebrick.analog.response_curves import Response, response
@@ -126,6 +127,7 @@ __all__ = [
     "PiecewiseStepDevice",
     "PowStepDevice",
     "PowStepReferenceDevice",
+    "ProgrammingLimit",
     "PulseType",
     "PulsedDevice",
     "RPUConfig",
@@ -162,6 +164,7 @@ __all__ = [
     "estimate",
     "fit",
     "mapping_report",
+    "optimize_programming",
     "plot_weights",
     "preset",
     "preset_names",

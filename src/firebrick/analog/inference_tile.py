@@ -19,18 +19,20 @@ from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, python_scalar
-from firebrick.core.errors import ConfigError, UnsupportedError
+from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import astype, clip, where
+from firebrick.functions.elementwise import astype, clip, isfinite, where
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
 from firebrick.functions.statistical import std as deviation
 from firebrick.functions.statistical import sum as total
+from firebrick.functions.utility import all as all_of
 from firebrick.nn import Buffer, Parameter
 from firebrick.random import Generator
 
@@ -292,6 +294,7 @@ class InferenceTile(Tile):
 
         Raises:
             ConfigError: The tile is in training mode, or is programmed already.
+            OutOfRangeError: A weight is not finite.
         """
         self._check_outside_of_training("program_weights")
         if self.programmed and not again:
@@ -303,6 +306,11 @@ class InferenceTile(Tile):
         model, compensation = self.config.noise_model, self.config.drift_compensation
         with no_grad():
             given = self.weight.detach()
+            if not bool(all_of(isfinite(given)).item()):
+                raise OutOfRangeError(
+                    "InferenceTile.program_weights: weights that are finite", describe("weight", self.weight),
+                    "find out in training where NaN or infinity came from",
+                )  # fmt: skip
             wanted = self.config.clip.clipped(given) if self.config.clip.fixed else given
             clipped = int(total(wanted != given).item()) if self.config.clip.fixed else 0
             g_target, conversion = model.converter.convert_to_conductances(wanted)
@@ -406,9 +414,37 @@ class InferenceTile(Tile):
             commit.rebind(getattr(self, name), value)
         commit.apply()
 
+    def update(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
+        counts = super().update(x, d, lr)
+        self.discard_programming()
+        return counts
+
+    def decay(self) -> None:
+        super().decay()
+        self.discard_programming()
+
+    def diffuse(self) -> None:
+        super().diffuse()
+        self.discard_programming()
+
+    def reset(self, first: int = 0, count: int | None = None, probability: float = 1.0) -> None:
+        super().reset(first, count, probability)
+        self.discard_programming()
+
+    def drift(self, seconds: float) -> None:
+        raise ConfigError(
+            "InferenceTile: drift of what was programmed, by drift_weights", f"drift({seconds!r:.40})",
+            "call drift_weights with the time since programming",
+        )  # fmt: skip
+
     def end_mini_batch(self) -> None:
-        """What happens after each update: decay and diffusion where the device has them, then clipping, then remapping."""
+        """What happens after each update: decay and diffusion where the device has them, then clipping, then remapping.
+
+        Frozen weights are neither clipped nor remapped.
+        """
         super().end_mini_batch()
+        if self.weight.frozen:
+            return
         with no_grad():
             w = self.config.clip.clipped(self.weight.detach())
             factors = self.config.remap.factors(w)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firebrick.analog.drift_accuracy import name_of
 from firebrick.analog.inference_tile import InferenceTile
 from firebrick.analog.pictures import dressed_panels, saved
 from firebrick.analog.tile import Tile
@@ -47,13 +48,13 @@ def plot_weights(model: Module, path: str | Path) -> Path:
         )
     columns = math.ceil(math.sqrt(len(tiles)))
     titles = [p.replace(".tiles.tiles.", ", tile ") or "tile" for p, _ in tiles]
-    figure, panels = dressed_panels("analog.plot_weights", titles, columns, "weight", "devices")
+    figure, panels = dressed_panels("analog.plot_weights", titles, columns, "weight", "number of weights")
     for axes, (_, tile) in zip(panels, tiles, strict=True):
         shown = isinstance(tile, InferenceTile) and tile.programmed
         wanted = (tile.targets if isinstance(tile, InferenceTile) and shown else tile.weight).numpy().ravel()
         values = [(wanted, "weights", "#57606a")]
         if isinstance(tile, InferenceTile) and shown:
-            values.append((tile.shown.numpy().ravel(), f"read after {tile.time.item():g} s", "#1f6feb"))
+            values.append((tile.shown.numpy().ravel(), f"read after {name_of(float(tile.time.item()))}", "#1f6feb"))
         low, high = (float(f([f(v) for v, _, _ in values])) for f in (np.min, np.max))
         edges = np.linspace(low, high if high > low else low + 1.0, 41)
         for v, label, colour in values:
