@@ -48,6 +48,13 @@ def test_a_hardware_aware_run_is_trained_evaluated_and_followed_over_time(run: R
     resumed = run("train", "digits", "--resume", "--out", "aware")
     assert resumed.exit_code == 1
     assert "--resume goes on with a digital run" in resumed.output
+    again = run("analog", "train", "digits", "--out", "aware", "--resume")
+    assert again.exit_code == 0, again.output
+    assert "resumed aware after epoch 1" in again.stdout
+    assert run("analog", "train", "digits", "--out", "aware", "--resume", "--lr", 1).exit_code == 2
+    assert run("analog", "train", "digits", "--out", "aware", "--resume", "--epochs", 3).exit_code == 2
+    wrong = run("analog", "train", "digits", "--out", trained, "--resume")
+    assert "--resume goes on with an analog run of digits" in wrong.output
 
 
 def test_drift_and_costs_of_a_digital_run(run: Run, trained: Path) -> None:
@@ -81,6 +88,8 @@ def test_a_model_is_trained_by_pulses(run: Run) -> None:
 
 
 def test_what_training_has_not_is_refused(run: Run, trained: Path) -> None:
+    for option in ("--noise", "--lr"):
+        assert run("analog", "train", "digits", "--algorithm", "hwa", option, "nan").exit_code == 2
     refused = {
         ("--algorithm", "agad", "--device-model", "PCM"): "a device model for agad: one of ReRamES",
         ("--algorithm", "hwa", "--device-model", "EcRam"): "a noise model for hwa: one of pcm",

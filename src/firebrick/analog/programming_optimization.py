@@ -87,9 +87,9 @@ def optimize_programming(
         raise ConfigError(f"{name}: at least one time, repeats of at least 1, and shares in (0, 1]", received, "correct them")
     for path, tile in tiles:
         if tile.training or tile.programmed:
-            state = "training mode" if tile.training else "programmed already"
+            why = "training mode" if tile.training else "programmed already"
             remedy = "call model.eval() before" if tile.training else "call discard_programming() of its tiles before"
-            raise ConfigError(f"{name}: tiles in evaluation mode that are not programmed", f"{path}: {state}", remedy)
+            raise ConfigError(f"{name}: tiles in evaluation mode that are not programmed", f"{path}: {why}", remedy)
         for t in given:
             tile.config.noise_model.check_time(t)
     streams, found = Generator(seed), {}

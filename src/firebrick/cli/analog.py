@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from firebrick import analog as hardware
 from firebrick import ones, optim, random
@@ -29,11 +31,11 @@ from firebrick.cli.analog_models import (
     optimizer_of,
 )
 from firebrick.cli.reporting import INTERRUPTED, reported
-from firebrick.cli.runs import free_name, load_run, run_config, task_of
+from firebrick.cli.runs import free_name, known, load_run, newest, run_config, task_of
 from firebrick.core.errors import ConfigError
 from firebrick.core.untrusted import json_of
 from firebrick.nn import Module
-from firebrick.train import Learner, TrainingInterrupted
+from firebrick.train import Learner, TrainingInterrupted, load_checkpoint
 
 _DEFAULTS = {"digits": ("mlp", 20), "mnist": ("mlp", 3), "fashion-mnist": ("mlp", 5)}
 """Data set → model and epochs."""
@@ -120,66 +122,93 @@ def fit(device: str, file: Path, parameters: str | None, plot: Path | None) -> N
 @click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-analog-ALGORITHM]")
+@click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
 @click.pass_context
 @reported
 def train(
     ctx: click.Context, dataset: str, algorithm: str, device_model: str | None, noise: float, start: Path | None,
     model_name: str | None, epochs: int | None, batch_size: int, lr: float | None, seed: int, device: str | None,
-    data_dir: Path | None, out: Path | None,
+    data_dir: Path | None, out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Train a model on DATASET with its weights in tiles of devices.
 
     With hwa, weights are trained digitally, with noise; `firebrick analog drift` then measures the model over time.
     Convolutions and dense layers are analog, biases digital. `firebrick evaluate` and `predict` take the run.
     """
-    if lr is not None and not math.isfinite(lr):
-        raise click.BadParameter(f"{lr} is not a finite number", ctx=ctx, param_hint="--lr")
+    for name, value in (("--lr", lr), ("--noise", noise)):
+        if value is not None and not math.isfinite(value):
+            raise click.BadParameter(f"{value} is not a finite number", ctx=ctx, param_hint=name)
     aware = algorithm == HARDWARE_AWARE
-    chosen = {
-        "algorithm": algorithm,
-        "device_model": device_model or ("pcm" if aware else "EcRam"),
-        "noise": noise,
-        "seed": seed,
-    }
-    config_of(chosen)  # a device model that the algorithm has not is said before anything is read
-    goal = find_device(device)
-    known_model, known_epochs = _DEFAULTS[dataset]
-    digital: Module | None = None
-    settings_of_model: dict[str, Any] = {}
-    if start is not None:
-        digital, before = load_run(start, device=device)
-        if "analog" in before.config or before.config["dataset"] != dataset:
-            raise ConfigError(
-                f"--from: a digital run of {dataset}", f"{start}, of {before.config['title']}", "train one: firebrick train"
-            )
-        if model_name is not None and model_name != before.config["model"]:
-            raise ConfigError("--from: a run of the model", f"{before.config['model']}, not {model_name}", "leave --model out")
-        known_model, settings_of_model = before.config["model"], before.config.get("model_settings") or {}
-    settings: dict[str, Any] = {
-        "dataset": dataset, "model": model_name or known_model, "model_settings": settings_of_model, "batch_size": batch_size,
-        "lr": lr or (0.003 if aware else 0.1), "seed": seed, "epochs": epochs or known_epochs, "analog": chosen,
-        "data_dir": str(data_dir.resolve()) if data_dir else None,
-    }  # fmt: skip
-    config = run_config(settings)
-    config["title"] = f"{dataset}, {settings['model']}, {algorithm} with {chosen['device_model']}"
     usual = Path("runs") / f"{dataset}-analog-{algorithm}"
-    run = free_name(out or usual)
-    if run.resolve() != (out or usual).resolve():
-        click.echo(f"{out or usual} holds something already: this run goes to {run}")
+    goal, digital = find_device(device), None
+    if resume:
+        run = out or newest(usual)
+        config = _started(ctx, dataset, run, epochs)
+    else:
+        chosen = {
+            "algorithm": algorithm, "device_model": device_model or ("pcm" if aware else "EcRam"), "noise": noise, "seed": seed,
+        }  # fmt: skip
+        config_of(chosen)  # a device model that the algorithm has not is said before anything is read
+        known_model, known_epochs = _DEFAULTS[dataset]
+        model_settings: dict[str, Any] = {}
+        if start is not None:
+            digital, known_model, model_settings = _digital(start, dataset, model_name, device)
+        config = run_config({
+            "dataset": dataset, "model": model_name or known_model, "model_settings": model_settings,
+            "batch_size": batch_size, "lr": lr or (0.003 if aware else 0.1), "seed": seed, "epochs": epochs or known_epochs,
+            "analog": chosen, "data_dir": str(data_dir.resolve()) if data_dir else None,
+        })  # fmt: skip
+        config["title"] = f"{dataset}, {config['model']}, {algorithm} with {chosen['device_model']}"
+        run = free_name(out or usual)
+        if run.resolve() != (out or usual).resolve():
+            click.echo(f"{out or usual} holds something already: this run goes to {run}")
     learner, training, validation, testing = _prepared(config, run, goal, digital)
+    if resume:
+        learner.resume()
+        click.echo(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
     click.echo(f"{config['title']}: {training.samples:,} images to train, {testing.samples:,} to test, on {goal.name}")
     for row in hardware.mapping_report(learner.model):
         sizes = " + ".join(f"{a} x {b}" for a, b in row.tiles)
         click.echo(f"  {row.name:<20} {row.rows} x {row.columns} in tiles of {sizes}")
     try:
-        learner.fit(training, validation, epochs=settings["epochs"], draw=False)
+        learner.fit(training, validation, epochs=config["epochs"], draw=False)
     except TrainingInterrupted as e:
-        click.echo(str(e), err=True)
+        again = f"firebrick analog train {dataset} --out {shlex.quote(str(run))} --resume"
+        click.echo(f"{e}\ngo on with: {again}", err=True)
         ctx.exit(INTERRUPTED)
     found = learner.evaluate(testing)
     learner.draw(found, "test images")
     click.echo(f"checkpoint  {run / 'checkpoint'}")
     task_of(config).say_result(found)
+
+
+def _digital(start: Path, dataset: str, model_name: str | None, device: str | None) -> tuple[Module, str, dict[str, Any]]:
+    """The model of a digital run, its name and its settings."""
+    digital, before = load_run(start, device=device)
+    if "analog" in before.config or before.config["dataset"] != dataset:
+        received, remedy = f"{start}, of {before.config['title']}", "train one: firebrick train"
+        raise ConfigError(f"--from: a digital run of {dataset}", received, remedy)
+    if model_name is not None and model_name != before.config["model"]:
+        raise ConfigError("--from: a run of the model", f"{before.config['model']}, not {model_name}", "leave --model out")
+    return digital, before.config["model"], before.config.get("model_settings") or {}
+
+
+def _started(ctx: click.Context, dataset: str, run: Path, epochs: int | None) -> dict[str, Any]:
+    """The config of a run to go on with."""
+    given = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
+    fixed = [p.opts[0] for p in given if p.name not in ("dataset", "resume", "out", "epochs", "device", "debug")]
+    if fixed:
+        raise click.BadParameter(
+            "a run goes on with the settings it was started with; leave it out", ctx=ctx, param_hint=fixed[0]
+        )
+    config = known(load_checkpoint(run))
+    if not config.get("analog") or config["dataset"] != dataset:
+        received = f"{run}, of {config['title']}"
+        raise ConfigError(f"--resume goes on with an analog run of {dataset}", received, "choose another run with --out")
+    if epochs is not None and epochs != config["epochs"]:
+        text = f"the run was planned for {config['epochs']} epochs, over which its learning rate falls"
+        raise click.BadParameter(text, ctx=ctx, param_hint="--epochs")
+    return config
 
 
 def _prepared(config: dict[str, Any], run: Path, goal: Any, digital: Module | None) -> tuple[Learner, Any, Any, Any]:

@@ -324,7 +324,7 @@ def _started_with(run: Path) -> dict[str, Any]:
         config = known(load_checkpoint(run))
     if config.get("analog"):
         raise CheckpointError(
-            "--resume goes on with a digital run", f"{run}, of `firebrick analog train`", "train a new one with more --epochs"
+            "--resume goes on with a digital run", f"{run}, of `firebrick analog train`", "go on with: firebrick analog train"
         )
     return config
 
