@@ -27,7 +27,7 @@ from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import astype, clip, isfinite, where
+from firebrick.functions.elementwise import astype, clip, isfinite, maximum, where
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
 from firebrick.functions.statistical import std as deviation
@@ -239,7 +239,7 @@ class InferenceTile(Tile):
                 counts = (seen < float(p.init_from_data)) & (spread > 0.0)
                 bound = where(counts, (bound * seen + spread * p.init_std_alpha) / (seen + 1.0), bound)
                 self._note(range_of_data=bound - learned, range_batches=seen + astype(counts, float32))
-        return bound
+            return maximum(bound, 1e-12)  # inputs are divided by it
 
     def _within_range(self, x: Tensor, bound: Tensor) -> Tensor:
         """Inputs clipped to the range, with the gradient that ``InputRangeParameter`` states."""

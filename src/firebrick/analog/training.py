@@ -25,7 +25,8 @@ class AnalogOptimizer(Optimizer):
 
     Write it in front of the optimizer: ``class AnalogAdam(analog.AnalogOptimizer, optim.Adam): pass``. Of the settings, only
     the learning rate is used for tiles; momentum, weight decay and the like are of digital parameters. An update ends the
-    mini-batch of every tile (``Tile.end_mini_batch``).
+    mini-batch of every tile (``Tile.end_mini_batch``). Weights of inference tiles are digital parameters, which are clipped and
+    remapped after the update, as their configuration says.
 
     A pulsed update needs the inputs and errors of each sample. So gradients must be those of one backward pass: not clipped,
     scaled, summed over several passes, or averaged over devices.
