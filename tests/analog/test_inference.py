@@ -95,7 +95,7 @@ def test_a_read_has_new_read_noise_and_the_exponents_of_its_device() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 4), (5, 7)], ids=str)
-@pytest.mark.parametrize("value", [0.0, -0.3], ids=str)
+@pytest.mark.parametrize("value", [0.0, -0.3, 1e-40], ids=str)
 def test_weights_that_are_all_equal_are_programmed(shape: tuple[int, int], value: float) -> None:
     for model in (NO_NOISE, MODELS["pcm"], MODELS["reram, oxide"]):
         tile = tile_of(perfect(noise_model=model), np.full(shape, value, np.float32)).eval()

@@ -20,6 +20,9 @@ from firebrick.functions.movement import concat, stack
 from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import min as smallest
 
+TINY = 1e-30
+"""Weights below it are 0: their conductance per unit of weight would overflow."""
+
 
 @dataclass(frozen=True)
 class ConductanceConverter:
@@ -106,7 +109,7 @@ def _from_pairs(conductances: Tensor, conversion: Tensor, factors: Sequence[floa
 def _largest(weights: Tensor) -> Tensor:
     """The largest absolute weight; 1 where all are 0."""
     top = largest(absolute(weights))
-    return where(top > 0.0, top, 1.0)
+    return where(top > TINY, top, 1.0)
 
 
 def _check_factors(name: str, factors: Any, least: int) -> None:
@@ -299,7 +302,7 @@ class SingleDeviceConductanceConverter(ConductanceConverter):
 
     def convert_to_conductances(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         low, high = smallest(weights), largest(weights)
-        apart = high > low
+        apart = high - low > TINY
         scale = (self.g_max - self.g_min) / where(apart, high - low, 1.0)
         zero = self.g_min - where(apart, low, low - 0.5) * scale  # equal weights are in the middle
         return clip(weights * scale + zero, self.g_min, self.g_max), stack([scale, zero])

@@ -26,6 +26,7 @@ from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import full_like
 from firebrick.functions.elementwise import abs as absolute
 from firebrick.functions.elementwise import astype, clip, isfinite, maximum, where
 from firebrick.functions.linear import matmul
@@ -203,7 +204,7 @@ class InferenceTile(Tile):
             if self.config.modifier.active and (self.training or self.config.modifier.enable_during_test):
                 found = modified(found, self.config.modifier, *self._draws(self.rows))
             if self.training:
-                self._note(time=self.time.detach() * 0.0 - 1.0)
+                self._note(time=full_like(self.time, -1.0))
         if grad_enabled() and self.weight.node is not None:
             hooks.record(_PASSED, (self.weight,), {}, (found,))
         return found
@@ -276,9 +277,9 @@ class InferenceTile(Tile):
             raise ConfigError("InferenceTile.set_input_range: a positive number", repr(bound)[:60], "pass the largest input")
         with no_grad():
             commit = Commit()
-            commit.rebind(self.range_of_data, self.range_of_data.detach() * 0.0 + float(given))
-            commit.rebind(self.input_range, self.input_range.detach() * 0.0)
-            commit.rebind(self.range_batches, self.range_batches.detach() * 0.0 + float(self.config.input_range.init_from_data))
+            commit.rebind(self.range_of_data, full_like(self.range_of_data, float(given)))
+            commit.rebind(self.input_range, full_like(self.input_range, 0.0))
+            commit.rebind(self.range_batches, full_like(self.range_batches, float(self.config.input_range.init_from_data)))
             commit.apply()
 
     # programming and drift
@@ -321,8 +322,8 @@ class InferenceTile(Tile):
             commit = Commit()
             for buffer, value in (
                 (self.targets, wanted), (self.conductances, g), (self.drift_coefficients, coefficients), (self.shown, shown),
-                (self.conversion, conversion), (self.compensation, self.compensation.detach() * 0.0 + 1.0),
-                (self.time, self.time.detach() * 0.0),
+                (self.conversion, conversion), (self.compensation, full_like(self.compensation, 1.0)),
+                (self.time, full_like(self.time, 0.0)),
             ):  # fmt: skip
                 commit.rebind(buffer, value)
             if compensation is not None:
@@ -359,7 +360,7 @@ class InferenceTile(Tile):
             shown = model.converter.convert_back_to_weights(g, self.conversion.detach())
             commit = Commit()
             commit.rebind(self.shown, shown)
-            commit.rebind(self.time, self.time.detach() * 0.0 + given)
+            commit.rebind(self.time, full_like(self.time, given))
             if compensation is not None:
                 now = self._readout(shown)
                 good = now > 0.0
@@ -405,7 +406,7 @@ class InferenceTile(Tile):
     def discard_programming(self) -> None:
         """Show the tile's own weights again, in place of those that were programmed."""
         with no_grad():
-            self._note(time=self.time.detach() * 0.0 - 1.0)
+            self._note(time=full_like(self.time, -1.0))
 
     def _note(self, **values: Tensor) -> None:
         """Change buffers, all or none."""
@@ -453,7 +454,7 @@ class InferenceTile(Tile):
             if factors is not None:
                 assert self.scale is not None
                 commit.rebind(self.scale, self.scale.detach() * factors[:, 0])
-            commit.rebind(self.time, self.time.detach() * 0.0 - 1.0)
+            commit.rebind(self.time, full_like(self.time, -1.0))
             commit.apply()
 
 
