@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import analog_figures as figures
+import analog_inference_figures as inference
 import numpy as np
 import pytest
 
@@ -88,3 +89,38 @@ def test_what_is_drawn_once_for_a_tile_is_that_of_the_figures(name: str, seed: i
 def test_noise_free_courses_of_training_are_met_pulse_by_pulse(name: str) -> None:
     found = figures.figures("compound")
     check(figures.course_deviations(name, found[name], found["task0"], 101))
+
+
+def inference_cases(kind: str) -> list[str]:
+    """The cases of a kind, but those that the reference has no figures of."""
+    return [k for k in cases("inference") if k.startswith(kind) and "error" not in figures.figures("inference")[k]]
+
+
+@pytest.mark.parametrize("seed", figures.SEEDS)
+@pytest.mark.parametrize("name", inference_cases("noise"))
+def test_programming_drift_and_reads_are_those_of_the_figures(name: str, seed: int) -> None:
+    check(inference.noise_deviations(name, figures.figures("inference")[name], seed))
+
+
+@pytest.mark.parametrize("seed", figures.SEEDS)
+@pytest.mark.parametrize("name", inference_cases("drift_compensation"))
+def test_compensated_drift_is_that_of_the_figures(name: str, seed: int) -> None:
+    found = figures.figures("inference")
+    check(inference.compensation_deviations(name, found[name], found["drift_inputs"], seed))
+
+
+@pytest.mark.parametrize("key", [k for k in (figures.figures("inference")["exact_maps"] if figures.FOLDER else []) if k != "w"])
+def test_maps_of_weights_are_those_of_the_figures(key: str) -> None:
+    check(inference.map_deviations(figures.figures("inference")["exact_maps"], key))
+
+
+@pytest.mark.parametrize("seed", figures.SEEDS)
+@pytest.mark.parametrize("name", [k for k in inference_cases("modifier") if k not in inference.DIFFERENT])
+def test_modified_weights_are_those_of_the_figures(name: str, seed: int) -> None:
+    found = figures.figures("inference")
+    check(inference.modifier_deviations(name, found[name], found["exact_maps"], seed))
+
+
+def test_the_course_of_an_input_range_is_that_of_the_figures() -> None:
+    found = figures.figures("inference")
+    check(inference.input_range_deviations(found["input_range"], found["exact_maps"]))

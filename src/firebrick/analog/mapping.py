@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
+from firebrick.analog.inference_config import InferenceRPUConfig
+from firebrick.analog.inference_tile import InferenceTile
 from firebrick.analog.tile import Tile
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import concat
@@ -53,9 +55,10 @@ class TileArray(Module):
         mapping = config.mapping
         self.rows, self.columns, self.mapping = rows, columns, mapping
         self.of_rows, self.of_columns = parts_of(rows, mapping.max_output_size), parts_of(columns, mapping.max_input_size)
-        self.tiles = [
+        kind: Any = InferenceTile if isinstance(config, InferenceRPUConfig) else Tile
+        self.tiles: list[list[Tile]] = [
             [
-                Tile(a.stop - a.start, b.stop - b.start, config, generator=generator.fork(), device=device)
+                kind(a.stop - a.start, b.stop - b.start, config, generator=generator.fork(), device=device)
                 for b in self.of_columns
             ]
             for a in self.of_rows

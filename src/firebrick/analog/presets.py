@@ -8,7 +8,10 @@ from typing import Any
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.ideal_devices import FloatingPointDevice
-from firebrick.analog.io_parameters import IOParameters
+from firebrick.analog.inference_config import InferenceRPUConfig
+from firebrick.analog.input_ranges import InputRangeParameter
+from firebrick.analog.io_parameters import IOParameters, NoiseManagementType, WeightNoiseType
+from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.mixed_precision import MixedPrecisionCompound
 from firebrick.analog.nonlinear_devices import ExpStepDevice
 from firebrick.analog.one_sided import OneSidedUnitCell
@@ -17,6 +20,7 @@ from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice
 from firebrick.analog.transfers import ChoppedTransferCompound, DynamicTransferCompound, TransferCompound
 from firebrick.analog.unit_cells import UnitCell, VectorUnitCell, VectorUnitCellUpdatePolicy
 from firebrick.analog.update_parameters import UpdateParameters
+from firebrick.analog.weight_limits import WeightClipParameter, WeightClipType, WeightRemapParameter, WeightRemapType
 from firebrick.core.errors import ConfigError
 
 DEVICES: dict[str, Callable[[], Any]] = {
@@ -71,6 +75,19 @@ def _floating_point() -> RPUConfig:
     return RPUConfig(FloatingPointDevice(), perfect, perfect)
 
 
+def _hardware_aware() -> InferenceRPUConfig:
+    """Inputs have learned ranges, of which the largest input is 1, so that noise management is constant."""
+    forward = IOParameters(
+        inp_res=1.0 / 254.0, out_res=1.0 / 254.0, out_bound=10.0, out_noise=0.04, ir_drop=1.0, w_noise=0.0175,
+        w_noise_type=WeightNoiseType.PCM_READ, noise_management=NoiseManagementType.CONSTANT,
+    )  # fmt: skip
+    return InferenceRPUConfig(
+        forward=forward, mapping=MappingParameter(max_input_size=512, max_output_size=0, weight_scaling_omega=1.0),
+        clip=WeightClipParameter(WeightClipType.FIXED_VALUE, 1.0), input_range=InputRangeParameter(enable=True),
+        remap=WeightRemapParameter(WeightRemapType.CHANNELWISE_SYMMETRIC),
+    )  # fmt: skip
+
+
 NAMES = ("ReRamES", "ReRamSB", "Capacitor", "EcRam", "EcRamMO", "Idealized")
 """The devices that configurations of several are made of."""
 _LONG = ("EcRam", "EcRamMO", "Idealized")  # of which a transfer may have 100 pulses
@@ -108,6 +125,7 @@ CONFIGS: dict[str, Callable[[], RPUConfig]] = {
         for name in ("ReRamES", "ReRamSB", "Capacitor", "EcRam", "EcRamMO", "Idealized", "GokmenVlasov")
     },
     "FloatingPointPreset": _floating_point,
+    "StandardHWATrainingPreset": _hardware_aware,
     "PCMPreset": _pcm_cell,
     **{f"{n}2Preset": partial(_of_cell, VectorUnitCell, (n,) * 2, update_policy=_SINGLE_RANDOM) for n in NAMES},
     **{f"{n}4Preset": partial(_of_cell, VectorUnitCell, (n,) * 4, update_policy=_SINGLE_RANDOM) for n in NAMES},
@@ -141,3 +159,14 @@ def preset(name: str) -> Any:
     if name not in PRESETS:
         raise ConfigError(f"analog.preset: one of {', '.join(PRESETS)}", repr(name)[:80], "correct the name")
     return PRESETS[name]()
+
+
+def preset_names() -> list[str]:
+    """The names that ``preset`` knows.
+
+    Example:
+        >>> import firebrick as fb
+        >>> "EcRamPreset" in fb.analog.preset_names()
+        True
+    """
+    return list(PRESETS)

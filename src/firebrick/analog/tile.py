@@ -68,6 +68,9 @@ class Tile(Module):
         (4, 2)
     """
 
+    pulsed = True
+    """Whether ``AnalogOptimizer`` updates the tile by ``update``, and not by the optimizer's own rule."""
+
     def __init__(
         self, rows: int, columns: int, config: RPUConfig | None = None, *, seed: int | None = None,
         generator: Generator | None = None, device: Any = None,

@@ -25,7 +25,8 @@ class AnalogOptimizer(Optimizer):
 
     Write it in front of the optimizer: ``class AnalogAdam(analog.AnalogOptimizer, optim.Adam): pass``. Of the settings, only
     the learning rate is used for tiles; momentum, weight decay and the like are of digital parameters. An update ends the
-    mini-batch of every tile (``Tile.end_mini_batch``).
+    mini-batch of every tile (``Tile.end_mini_batch``). Weights of inference tiles are digital parameters, which are clipped and
+    remapped after the update, as their configuration says.
 
     A pulsed update needs the inputs and errors of each sample. So gradients must be those of one backward pass: not clipped,
     scaled, summed over several passes, or averaged over devices.
@@ -49,7 +50,7 @@ class AnalogOptimizer(Optimizer):
 
     def __init__(self, model: Module, *args: Any, **named: Any) -> None:
         super().__init__(model, *args, **named)
-        own = {id(tile.weight) for tile in tiles_of(model)}
+        own = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed}
         self._of_tiles = frozenset(name for name, p in self._parameters if id(p) in own)
 
     def update(self, model: Any, grads: Gradients) -> None:
@@ -68,6 +69,8 @@ class AnalogOptimizer(Optimizer):
         names = {id(p): name for name, p in self._parameters}
         rates: dict[int, Tensor] = {}
         for tile in tiles:
+            if not tile.pulsed:
+                continue
             gradient = None if tile.weight.frozen else grads.get(tile.weight)
             if gradient is None:
                 continue

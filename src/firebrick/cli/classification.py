@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from firebrick import models
+from firebrick.cli.analog_models import fresh_analog_model
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import ArrayDataset, DataLoader, Pixels, RandomCrop, RandomHorizontalFlip, holdout
@@ -43,7 +44,8 @@ def facts(settings: dict[str, Any], folder: str | None) -> dict[str, Any]:
 def build_model(config: dict[str, Any]) -> Module:
     """The model of a config, with fresh parameters."""
     settings = config.get("model_settings") or {}
-    return models.build(config["model"], config["image_size"], channels=1, classes=len(config["class_names"]), **settings)
+    model = models.build(config["model"], config["image_size"], channels=1, classes=len(config["class_names"]), **settings)
+    return fresh_analog_model(model, config["analog"]) if config.get("analog") else model
 
 
 def pixels_of(config: dict[str, Any]) -> Pixels:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from firebrick.cli.analog import analog
 from firebrick.cli.cache import cache
 from firebrick.cli.checkpoint import checkpoint
 from firebrick.cli.devices import devices
@@ -27,5 +28,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache, explain, tune):
+for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache, explain, tune, analog):
     main.add_command(command)

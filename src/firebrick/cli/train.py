@@ -321,7 +321,12 @@ def _started_with(run: Path) -> dict[str, Any]:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedCheckpointWarning)  # ``Learner.resume`` gives it
-        return known(load_checkpoint(run))
+        config = known(load_checkpoint(run))
+    if config.get("analog"):
+        raise CheckpointError(
+            "--resume goes on with a digital run", f"{run}, of `firebrick analog train`", "go on with: firebrick analog train"
+        )
+    return config
 
 
 def _shown(setting: Any) -> Any:

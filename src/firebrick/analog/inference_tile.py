@@ -1,0 +1,487 @@
+"""``InferenceTile``: a tile whose weights are trained digitally, programmed once, and then drift."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from firebrick.analog.inference_config import InferenceRPUConfig
+from firebrick.analog.normal_numbers import normals, uniforms
+from firebrick.analog.tile import Tile
+from firebrick.analog.weight_limits import WeightRemapType
+from firebrick.analog.weight_modifiers import modified
+from firebrick.autodiff.tape import grad_enabled, no_grad
+from firebrick.core.commit import Commit
+from firebrick.core.dtypes import float32, python_scalar
+from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
+from firebrick.core.hooks import hooks
+from firebrick.core.lines import warn
+from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.operands import describe
+from firebrick.core.tensor import Tensor
+from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import full_like
+from firebrick.functions.elementwise import abs as absolute
+from firebrick.functions.elementwise import astype, clip, isfinite, maximum, where
+from firebrick.functions.linear import matmul
+from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
+from firebrick.functions.statistical import std as deviation
+from firebrick.functions.statistical import sum as total
+from firebrick.functions.utility import all as all_of
+from firebrick.nn import Buffer, Parameter
+from firebrick.random import Generator
+
+
+@dataclass(frozen=True)
+class TileStatistics:
+    """How far the weights that a programmed tile shows are from those that were aimed at.
+
+    Attributes:
+        time: Seconds since programming.
+        error_mean: Mean of the differences, relative to the largest absolute weight; without drift compensation.
+        error_std: Their standard deviation, relative to the largest absolute weight.
+        compensation: Mean factor of the drift compensation.
+        conductance_mean: Mean conductance after programming, in microsiemens.
+
+    Example:
+        >>> import firebrick as fb
+        >>> tile = fb.analog.InferenceTile(8, 8, fb.analog.InferenceRPUConfig(), seed=0).eval()
+        >>> _ = tile.set_weights(fb.random.Generator(1).normal((8, 8)))
+        >>> tile.program_weights()
+        >>> 0.0 < tile.statistics().error_std < 0.1
+        True
+    """
+
+    time: float
+    error_mean: float
+    error_std: float
+    compensation: float
+    conductance_mean: float
+
+
+class InferenceTile(Tile):
+    """A tile for inference: its weights are trained digitally, programmed as conductances once, and drift from then on.
+
+    In training mode products have the weights as the modifier changes them, and the gradient of the weights is that of the
+    unmodified ones. In evaluation mode, after ``program_weights``, products have the weights that the
+    conductances show. A training pass, an update by ``analog.AnalogOptimizer`` and ``set_weights`` discard what was programmed.
+
+    Args:
+        rows: Number of outputs.
+        columns: Number of inputs.
+        config: An ``InferenceRPUConfig``.
+        seed: Seed of its generator.
+        generator: Its generator, in place of a seed; by default one derived from ``fb.random.initial_generator()``.
+        device: Device of the tensors.
+
+    Attributes:
+        conductances: After programming, buffer [devices · rows, columns] in microsiemens.
+        drift_coefficients: Of each device, buffer of the same shape.
+        shown: The weights that were last read, buffer [rows, columns].
+        compensation: Factors of the outputs by drift compensation, buffer [rows].
+        time: Seconds since programming of the last read; -1 where nothing is programmed.
+        input_range: What was learned of the input range, parameter 0-d, added to ``range_of_data``; None without one.
+
+    Raises:
+        ConfigError: A size or the configuration has no meaning.
+
+    Example:
+        >>> import firebrick as fb
+        >>> tile = fb.analog.InferenceTile(2, 3, fb.analog.InferenceRPUConfig(), seed=0).eval()
+        >>> _ = tile.set_weights(fb.ones((2, 3)))
+        >>> tile.program_weights()
+        >>> tile.drift_weights(3600.0)
+        >>> bool(fb.all(tile.shown < 1.0)), bool(fb.all(tile.compensation > 1.0))
+        (True, True)
+    """
+
+    pulsed = False
+
+    def __init__(
+        self, rows: int, columns: int, config: InferenceRPUConfig | None = None, *, seed: int | None = None,
+        generator: Generator | None = None, device: Any = None,
+    ) -> None:  # fmt: skip
+        config = InferenceRPUConfig() if config is None else config
+        if not isinstance(config, InferenceRPUConfig):
+            raise ConfigError(
+                "InferenceTile: config is an InferenceRPUConfig", repr(config)[:80], "pass analog.InferenceRPUConfig(…)"
+            )
+        super().__init__(rows, columns, config, seed=seed, generator=generator, device=device)
+        self.config: InferenceRPUConfig = config
+        sent = partial(asarray, dtype=float32, device=self.weight.device)
+        shape = (config.noise_model.converter.devices * rows, columns)
+        self.conductances = Buffer(sent(np.zeros(shape)))
+        self.drift_coefficients = Buffer(sent(np.zeros(shape)))
+        self.targets = Buffer(sent(np.zeros((rows, columns))))
+        self.conversion = Buffer(sent(np.ones(2)))
+        self.shown = Buffer(sent(np.zeros((rows, columns))))
+        self.compensation = Buffer(sent(np.ones(rows)))
+        self.baseline = Buffer(sent(np.ones(rows)))
+        self.time = Buffer(sent(-1.0))
+        if self.scale is None and config.remap.type is not WeightRemapType.NONE:
+            self.scale = Buffer(sent(np.ones(rows)))
+        self.input_range: Parameter | None = None
+        if config.input_range.enable:
+            self.input_range = Parameter(sent(0.0), frozen=not config.input_range.learn_input_range)
+            self.range_of_data = Buffer(sent(config.input_range.init_value))
+            self.range_batches = Buffer(sent(0.0))
+
+    @property
+    def programmed(self) -> bool:
+        """Whether the tile shows programmed weights in evaluation."""
+        return bool(self.time.item() >= 0.0)
+
+    # products
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The analog product W x of each vector.
+
+        Args:
+            x: Float32 tensor [..., columns].
+        """
+        vectors = self._vectors("x", x, self.columns)
+        bound = None
+        if self.input_range is not None:
+            bound = self._range_for(vectors)
+            vectors = self._within_range(vectors, bound) / bound
+        weights = self._weights_of_pass()
+        factor = self._factor()
+        y = self._product(vectors, weights, self.config.forward, self.drawn_forward, "average_input", True)
+        if factor is not None:
+            with no_grad():
+                y = y * factor
+
+        def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
+            d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
+            x, w = r.inputs
+            d = d if factor is None else d * factor
+            of_x = None
+            if r.needs[0]:
+                with no_grad():
+                    w = matrix_transpose(w.detach())
+                of_x = self._product(d, w, self.config.backward, self.drawn_backward, "average_error", False)
+            return of_x, matmul(matrix_transpose(d), x) if r.needs[1] else None
+
+        if grad_enabled() and (vectors.node is not None or weights.node is not None):
+            hooks.record(_recorded("inference product", ("x", "weight"), pull), (vectors, weights), {}, (y,))
+        if bound is not None:
+            y = y * bound
+        return reshape(y, (*x.shape[:-1], self.rows))
+
+    def backward(self, d: Tensor) -> Tensor:
+        """The analog product Wᵀ d of each vector, in evaluation with the weights that the tile shows.
+
+        Args:
+            d: Float32 tensor [..., rows].
+        """
+        vectors, factor = self._vectors("d", d, self.rows), self._factor()
+        with no_grad():
+            vectors = vectors if factor is None else vectors * factor
+            transposed = matrix_transpose(self.weight.detach() if self.training else self._shown_weights())
+        x = self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False)
+        return reshape(x, (*d.shape[:-1], self.columns))
+
+    def _factor(self) -> Tensor | None:
+        """Digital factors of the outputs, [rows]."""
+        scale = None if self.scale is None else self.scale.detach()
+        if self.training or self.config.drift_compensation is None:
+            return scale
+        with no_grad():
+            factor = where(self.time >= 0.0, self.compensation.detach(), 1.0)
+        return factor if scale is None else factor * scale
+
+    def _weights_of_pass(self) -> Tensor:
+        """The weights of a product, whose gradient is that of the tile's weights."""
+        with no_grad():
+            found = self.weight.detach() if self.training else self._shown_weights()
+            found = self.config.clip.clipped(found) if self.training and self.config.clip.fixed else found
+            if self.config.modifier.active and (self.training or self.config.modifier.enable_during_test):
+                found = modified(found, self.config.modifier, *self._draws(self.rows))
+            if self.training:
+                self._note(time=full_like(self.time, -1.0))
+        if grad_enabled() and self.weight.node is not None:
+            hooks.record(_PASSED, (self.weight,), {}, (found,))
+        return found
+
+    def _shown_weights(self) -> Tensor:
+        return where(self.time >= 0.0, self.shown.detach(), self.weight.detach())
+
+    def _draws(self, rows: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+        """What draws normal and what draws uniform numbers [rows, columns]; each call draws others."""
+        key, streams = self.generator.key(device=self.weight.device), count()
+
+        def normal() -> Tensor:
+            found: Tensor = normals(key, rows, self.columns, next(streams))
+            return found
+
+        def uniform() -> Tensor:
+            found: Tensor = uniforms(key, rows, self.columns, next(streams))
+            return found
+
+        return normal, uniform
+
+    # input range
+
+    def _range_for(self, x: Tensor) -> Tensor:
+        """The input range for a batch, 0-d and untracked; in training the first batches set it."""
+        assert self.input_range is not None
+        p = self.config.input_range
+        with no_grad():
+            learned = self.input_range.detach()
+            bound = absolute(self.range_of_data.detach() + learned)
+            if self.training and p.init_from_data and x.size > 1:
+                seen, spread = self.range_batches.detach(), deviation(x.detach(), correction=1.0)
+                counts = (seen < float(p.init_from_data)) & (spread > 0.0)
+                bound = where(counts, (bound * seen + spread * p.init_std_alpha) / (seen + 1.0), bound)
+                self._note(range_of_data=bound - learned, range_batches=seen + astype(counts, float32))
+            return maximum(bound, 1e-12)  # inputs are divided by it
+
+    def _within_range(self, x: Tensor, bound: Tensor) -> Tensor:
+        """Inputs clipped to the range, with the gradient that ``InputRangeParameter`` states."""
+        assert self.input_range is not None
+        with no_grad():
+            found = clip(x.detach(), -bound, bound)
+
+        def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
+            g = cotangents[0] if isinstance(cotangents, tuple) else cotangents
+            x, _ = r.inputs
+            inside = where(absolute(x) <= bound, g, 0.0) if r.needs[0] else None
+            return inside, self.config.input_range.gradient(x, bound, g) if r.needs[1] else None
+
+        if grad_enabled() and (x.node is not None or self.input_range.node is not None):
+            hooks.record(_recorded("input range", ("x", "input_range"), pull), (x, self.input_range), {}, (found,))
+        return found
+
+    def set_input_range(self, bound: float) -> None:
+        """Set the input range; no later batch changes it but by training.
+
+        Args:
+            bound: Largest input.
+
+        Raises:
+            ConfigError: The tile has no input range, or the bound is no positive number.
+        """
+        if self.input_range is None:
+            raise ConfigError(
+                "InferenceTile.set_input_range: a tile with an input range", "one without",
+                "configure it: input_range=analog.InputRangeParameter(enable=True)",
+            )  # fmt: skip
+        given: Any = python_scalar(bound)
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 < given < math.inf:
+            raise ConfigError("InferenceTile.set_input_range: a positive number", repr(bound)[:60], "pass the largest input")
+        with no_grad():
+            commit = Commit()
+            commit.rebind(self.range_of_data, full_like(self.range_of_data, float(given)))
+            commit.rebind(self.input_range, full_like(self.input_range, 0.0))
+            commit.rebind(self.range_batches, full_like(self.range_batches, float(self.config.input_range.init_from_data)))
+            commit.apply()
+
+    # programming and drift
+
+    def program_weights(self, *, again: bool = False) -> None:
+        """Program the weights: from now on the tile shows, in evaluation, those of its conductances.
+
+        Weights beyond a fixed limit of ``config.clip`` are clipped, with a warning of how many. They are converted to
+        conductances, in proportion to the largest one, which are programmed with the noise of ``config.noise_model``.
+
+        Args:
+            again: Whether a tile that is programmed is programmed anew, with new noise.
+
+        Raises:
+            ConfigError: The tile is in training mode, or is programmed already.
+            OutOfRangeError: A weight is not finite.
+        """
+        self._check_outside_of_training("program_weights")
+        if self.programmed and not again:
+            raise ConfigError(
+                "InferenceTile.program_weights: a tile that is not programmed yet",
+                f"one that was programmed and read {self.time.item():g} s later",
+                "pass again=True to program it anew",
+            )
+        model, compensation = self.config.noise_model, self.config.drift_compensation
+        with no_grad():
+            given = self.weight.detach()
+            if not bool(all_of(isfinite(given)).item()):
+                raise OutOfRangeError(
+                    "InferenceTile.program_weights: weights that are finite", describe("weight", self.weight),
+                    "find out in training where NaN or infinity came from",
+                )  # fmt: skip
+            wanted = self.config.clip.clipped(given) if self.config.clip.fixed else given
+            clipped = int(total(wanted != given).item()) if self.config.clip.fixed else 0
+            g_target, conversion = model.converter.convert_to_conductances(wanted)
+            normal, _ = self._draws(g_target.shape[0])
+            g = model.apply_programming_noise_to_conductance(g_target, normal)
+            coefficients = model.generate_drift_coefficients(g_target, g, normal)
+            shown = model.converter.convert_back_to_weights(g, conversion)
+            commit = Commit()
+            for buffer, value in (
+                (self.targets, wanted), (self.conductances, g), (self.drift_coefficients, coefficients), (self.shown, shown),
+                (self.conversion, conversion), (self.compensation, full_like(self.compensation, 1.0)),
+                (self.time, full_like(self.time, 0.0)),
+            ):  # fmt: skip
+                commit.rebind(buffer, value)
+            if compensation is not None:
+                commit.rebind(self.baseline, self._readout(wanted if compensation.exact_reference else shown))
+            commit.apply()
+        if clipped:
+            warn(
+                f"InferenceTile.program_weights: {clipped} of {self.rows * self.columns} weights were outside of "
+                f"±{self.config.clip.fixed_value:g} and are clipped", UserWarning,
+            )  # fmt: skip
+
+    def drift_weights(self, t_inference: float) -> None:
+        """Read the weights at a time after programming, with drift and new read noise, and compensate the drift.
+
+        Args:
+            t_inference: Seconds since programming, at least 0.
+
+        Raises:
+            ConfigError: Nothing is programmed, the tile is in training mode, or the noise model has no such time.
+        """
+        given = time_of("InferenceTile.drift_weights", t_inference)
+        self._check_outside_of_training("drift_weights")
+        model, compensation = self.config.noise_model, self.config.drift_compensation
+        model.check_time(given)
+        if not self.programmed:
+            raise ConfigError(
+                "InferenceTile.drift_weights: weights that are programmed", "a tile that is not", "call program_weights first"
+            )
+        with no_grad():
+            normal, _ = self._draws(self.conductances.shape[0])
+            g = model.apply_drift_noise_to_conductance(
+                self.conductances.detach(), self.drift_coefficients.detach(), given, normal
+            )
+            shown = model.converter.convert_back_to_weights(g, self.conversion.detach())
+            commit = Commit()
+            commit.rebind(self.shown, shown)
+            commit.rebind(self.time, full_like(self.time, given))
+            if compensation is not None:
+                now = self._readout(shown)
+                good = now > 0.0
+                commit.rebind(self.compensation, where(good, self.baseline.detach() / where(good, now, 1.0), 1.0))
+            commit.apply()
+
+    def _readout(self, weights: Tensor) -> Tensor:
+        """What drift compensation compares, [rows]."""
+        assert self.config.drift_compensation is not None
+        identity = asarray(np.eye(self.columns, dtype=np.float32), device=weights.device)
+        outputs = self._product(identity, weights, self.config.forward, self.drawn_forward, "average_input", True)
+        return broadcast_to(self.config.drift_compensation.readout(outputs), (self.rows,))
+
+    def _check_outside_of_training(self, name: str) -> None:
+        if hooks.trace() is not None:
+            raise UnsupportedError(f"InferenceTile.{name} acts on the host", "a call under jit", "call it before")
+        if self.training:
+            raise ConfigError(f"InferenceTile.{name}: a tile in evaluation mode", "training mode", "call model.eval() before")
+
+    def statistics(self) -> TileStatistics:
+        """How far the weights that the tile shows are from those that were programmed.
+
+        Raises:
+            ConfigError: Nothing is programmed.
+        """
+        if not self.programmed:
+            raise ConfigError("InferenceTile.statistics: a programmed tile", "one that is not", "call program_weights first")
+        targets = self.targets.numpy().astype(np.float64)
+        top = float(np.abs(targets).max()) or 1.0
+        error = (self.shown.numpy().astype(np.float64) - targets) / top
+        return TileStatistics(
+            float(self.time.item()), float(error.mean()), float(error.std()), float(self.compensation.numpy().mean()),
+            float(self.conductances.numpy().mean()),
+        )  # fmt: skip
+
+    # state
+
+    def place(self, weights: Any, scale: Any = None) -> int:
+        clipped = super().place(weights, scale)
+        self.discard_programming()
+        return clipped
+
+    def discard_programming(self) -> None:
+        """Show the tile's own weights again, in place of those that were programmed."""
+        with no_grad():
+            self._note(time=full_like(self.time, -1.0))
+
+    def _note(self, **values: Tensor) -> None:
+        """Change buffers, all or none."""
+        commit = Commit()
+        for name, value in values.items():
+            commit.rebind(getattr(self, name), value)
+        commit.apply()
+
+    def update(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
+        counts = super().update(x, d, lr)
+        self.discard_programming()
+        return counts
+
+    def decay(self) -> None:
+        super().decay()
+        self.discard_programming()
+
+    def diffuse(self) -> None:
+        super().diffuse()
+        self.discard_programming()
+
+    def reset(self, first: int = 0, count: int | None = None, probability: float = 1.0) -> None:
+        super().reset(first, count, probability)
+        self.discard_programming()
+
+    def drift(self, seconds: float) -> None:
+        raise ConfigError(
+            "InferenceTile: drift of what was programmed, by drift_weights", f"drift({seconds!r:.40})",
+            "call drift_weights with the time since programming",
+        )  # fmt: skip
+
+    def end_mini_batch(self) -> None:
+        """What happens after each update: decay and diffusion where the device has them, then clipping, then remapping.
+
+        Frozen weights are neither clipped nor remapped.
+        """
+        super().end_mini_batch()
+        if self.weight.frozen:
+            return
+        with no_grad():
+            w = self.config.clip.clipped(self.weight.detach())
+            factors = self.config.remap.factors(w)
+            commit = Commit()
+            commit.rebind(self.weight, w if factors is None else w / factors)
+            if factors is not None:
+                assert self.scale is not None
+                commit.rebind(self.scale, self.scale.detach() * factors[:, 0])
+            commit.rebind(self.time, full_like(self.time, -1.0))
+            commit.apply()
+
+
+def time_of(name: str, seconds: Any) -> float:
+    """A time after programming as a Python number.
+
+    Args:
+        name: Of the function, for messages.
+        seconds: What was passed.
+
+    Raises:
+        ConfigError: It is no number of at least 0.
+    """
+    given: Any = python_scalar(seconds)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 <= given < math.inf:
+        raise ConfigError(f"{name}: a time is a number of seconds of at least 0", repr(seconds)[:60], "pass e.g. 86400.0")
+    return float(given)
+
+
+def _recorded(name: str, operands: tuple[str, ...], pull: Any) -> Op:
+    """The entry of the tape for one pass, with the rule of its gradient."""
+    return Op(
+        name=name, doc="A part of a product of a tile with vectors.", operands=tuple(Operand(n, "any") for n in operands),
+        infer=lambda *x: x[0], reference=lambda *x: x[0], vjp=pull, residuals=("inputs",), samples=lambda rng, dtype: [],
+        cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none", tolerance=0,
+    )  # fmt: skip
+
+
+_PASSED = _recorded("weights of a pass", ("weight",), lambda g, r: (g[0] if isinstance(g, tuple) else g,))
+"""Weights of a pass, whose gradient is passed to the weights as it is."""
