@@ -21,6 +21,7 @@ import numpy as np
 
 from firebrick.backends.webgpu.adapters import Adapter, library
 from firebrick.backends.webgpu.buffers import WORD, BufferPool, DeviceArray, Lease, padded
+from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.probes import measured
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.aval import Aval
@@ -31,8 +32,6 @@ BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 _PIPELINES = 512
 """Maximum number of compiled shaders that are kept; programs keep their own."""
-SITES = 1023
-"""Maximum number of checks of one program."""
 _LIMITS = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
