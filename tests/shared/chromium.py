@@ -24,8 +24,9 @@ from typing import Any
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--disable-sync", "--disable-quic",
-    "--disable-dev-shm-usage", "--disable-extensions", "--mute-audio", "--hide-scrollbars", "--remote-debugging-pipe",
+    "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--disable-sync",
+    "--disable-quic", "--disable-dev-shm-usage", "--disable-extensions", "--mute-audio", "--hide-scrollbars",
+    "--remote-debugging-pipe",
 )  # fmt: skip
 # The browser reads commands from descriptor 3 and writes answers to 4.
 _START = (
@@ -51,7 +52,7 @@ class Page:
     def __init__(self, commands: int, answers: int) -> None:
         self._commands, self._answers = commands, answers
         self._number = 0
-        self._waiting = b""
+        self._waiting, self._before = b"", ""
         self.messages: list[str] = []  # of the console, and exceptions
         target = self._sent("Target.createTarget", {"url": "about:blank"})["targetId"]
         self._session = ""
@@ -99,9 +100,13 @@ class Page:
             yield message
 
     def open(self, address: str, before: str = "") -> None:
-        """Load a page; ``before`` is JavaScript that runs first."""
+        """Load a page; ``before`` is JavaScript that runs first, in this page only."""
+        if self._before:
+            self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=self._before)
+        self._before = ""
         if before:
-            self.send("Page.addScriptToEvaluateOnNewDocument", source=before)
+            self._before = self.send("Page.addScriptToEvaluateOnNewDocument", source=before)["identifier"]
+        self.messages.clear()
         self.send("Page.navigate", url=address)
         self.until('document.readyState !== "loading" && document.body')
 

@@ -1,7 +1,7 @@
 """``standalone``: a function as a graph by itself, whose inputs are the function's arguments and the tensors that it captures.
 
-What cannot leave the process is refused by name: state that the function changes, random numbers, callbacks, conditions of
-control flow. So whoever runs the graph elsewhere computes what the function computes here.
+What cannot leave the process is refused by name: state that the function changes, random numbers, callbacks. So whoever runs
+the graph elsewhere computes what the function computes here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ class Standalone:
         arguments: For each argument of the function, the number of its input; None for one that the graph does not use.
         captured: The inputs that the function captures, by number, with their names.
         results: The results' names, and for each the number of its value in the graph.
+        checks: Values, bool, that are true unless the arguments' values are wrong: the number of each, and the error.
     """
 
     graph: Graph
     arguments: tuple[int | None, ...]
     captured: dict[int, tuple[str, Tensor]]
     results: tuple[tuple[str, int], ...]
+    checks: tuple[tuple[int, Exception], ...] = ()
 
 
 def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
@@ -62,8 +64,8 @@ def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
         _refuse(name, f"it changes {changed.label or 'a tensor'}", "call eval() of the model first")
     if program.draws:
         _refuse(name, "it draws random numbers", "call eval() of the model first, or pass the numbers in as tensors")
-    if program.checks or program.callbacks:
-        _refuse(name, "it has callbacks, or conditions that are checked at each call", "leave them out")
+    if program.callbacks:
+        _refuse(name, "it passes values to callbacks", "leave them out")
     at = {position: i for i, position in reversed(list(enumerate(program.positions))) if position >= 0}
     titles = program.graph.names or [""] * len(program.graph.inputs)
     captured = {i: (titles[i], handles[position]) for i, position in enumerate(program.positions) if position >= given}
@@ -78,7 +80,9 @@ def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
         if recipe[0] not in ("new", "again"):
             _refuse(name, f"{path} is an argument or a captured tensor itself", "return only what is computed")
         results.append((path, made[-1] if recipe[0] == "new" else made[recipe[1]]))
-    return Standalone(program.graph, tuple(at.get(k) for k in range(given)), captured, tuple(results))
+    outputs = program.graph.outputs
+    checks = {outputs[o]: check.error() for o, check in program.checks}
+    return Standalone(program.graph, tuple(at.get(k) for k in range(given)), captured, tuple(results), tuple(checks.items()))
 
 
 def _refuse(name: str, received: str, remedy: str) -> NoReturn:

@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from firebrick.backends.registry import find_device
 from firebrick.backends.webgpu.web_plan import WebPlan, web_plan
 from firebrick.core.dtypes import dtype
-from firebrick.core.errors import ConfigError, DTypeError
+from firebrick.core.errors import ConfigError, DTypeError, FirebrickError
 from firebrick.core.tensor import Tensor
 from firebrick.core.version import __version__
 from firebrick.graph.standalone import Standalone, standalone
-from firebrick.ir import Graph, interpret
+from firebrick.ir import Graph
 from firebrick.nn import Module
 
 FORMAT = 1
@@ -180,6 +181,7 @@ class _Content:
                 {"kernel": x.kernel, "name": x.name, "arrays": x.arrays, "words": x.words, "workgroups": x.workgroups}
                 for x in plan.launches
             ],
+            "checks": [_check(e) | {"buffer": outputs[v], "bytes": graph.avals[v].nbytes} for v, e in program.checks],
             "faults": [{"op": s.op, "size": int(s.size)} for s in plan.sites],
         }
         return files | {"program.json": _json(described)}
@@ -199,32 +201,36 @@ class _Content:
         }
 
     def _selftest(self) -> dict[str, Array]:
-        """The arguments, and the results of the reference of each operation."""
-        graph, values = self.program.graph, {}
+        """The arguments, and the results of the reference engine."""
+        graph, values = self.program.graph, dict[int, Array]()
         for x, i in zip(self.given, self.program.arguments, strict=True):
             if i is not None:
                 values[i] = x.numpy()
         values |= {i: t.numpy() for i, (_, t) in self.program.captured.items()}
-        computed = _computed(graph, [values[i] for i in range(len(graph.inputs))])
+        values |= zip(graph.outputs, _computed(graph, [values[i] for i in range(len(graph.inputs))]), strict=True)
+        for v, error in self.program.checks:
+            if not values[v].all():
+                raise error
         found = {f"input.{name}": x.numpy() for name, x in zip(self.names, self.given, strict=True)}
-        at = dict(zip(graph.outputs, computed, strict=True)) | values
-        return found | {f"output.{path}": at[v] for path, v in self.program.results}
+        return found | {f"output.{path}": values[v] for path, v in self.program.results}
 
 
-def _computed(graph: Graph, inputs: Sequence[Array]) -> tuple[Array, ...]:
-    """The outputs of a graph by the references of its operations."""
-    with np.errstate(all="ignore"):
-        return interpret(graph, inputs, lambda op, xs, params: op.reference(*xs, **params))
+def _computed(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a graph by the reference engine."""
+    device = find_device("numpy")
+    engine = device.backend
+    found = engine.compile(graph, device)([engine.from_host(x, device) for x in inputs])
+    return [np.array(engine.to_host(x)) for x in found]
 
 
 def _names_of(function: Callable[..., Any], count: int) -> list[str]:
-    """The names of a function's first parameters, as far as it has such."""
+    """The names of a function's first parameters; ``input``, or ``input0``, ``input1``, … for those without one."""
     try:
         found = list(inspect.signature(function.forward if isinstance(function, Module) else function).parameters.values())
     except (TypeError, ValueError):
         found = []
     plain = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [plain[k] if k < len(plain) else f"input{k}" for k in range(count)]
+    return [plain[k] if k < len(plain) else "input" if count == 1 else f"input{k}" for k in range(count)]
 
 
 def _tensor(name: str, of: str, shape: Sequence[int]) -> dict[str, Any]:
@@ -237,6 +243,13 @@ def _safetensors(arrays: Mapping[str, Array]) -> bytes:
     for name, x in arrays.items():
         _tensor(name, dtype(x.dtype).name, x.shape)
     return safetensors.numpy.save({name: np.ascontiguousarray(x).reshape(x.shape) for name, x in arrays.items()})
+
+
+def _check(error: Exception) -> dict[str, str]:
+    """What a condition on the arguments' values expects, without what is of this process."""
+    if isinstance(error, FirebrickError):
+        return {"expected": error.expected, "remedy": error.remedy}
+    return {"expected": str(error).splitlines()[0], "remedy": ""}
 
 
 def _hashed(file: str, files: Mapping[str, bytes]) -> dict[str, Any]:

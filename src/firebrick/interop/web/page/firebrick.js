@@ -204,8 +204,11 @@ export class Program {
     await this.#guarded("create the program's buffers", async () => {
       this.#buffers = plan.buffers.map((size) => device.createBuffer({ size, usage: STORAGE | COPY_DST | COPY_SRC }));
       this.#faults = device.createBuffer({ size: 4 * (plan.faults.length + 1), usage: STORAGE | COPY_DST | COPY_SRC });
-      this.#readers = [...plan.outputs.map((o) => wholeWords(count(o.shape) * ARRAYS[o.dtype].BYTES_PER_ELEMENT)), 4 * (plan.faults.length + 1)]
-        .map((size) => device.createBuffer({ size: Math.max(size, 4), usage: MAP_READ | COPY_DST }));
+      const sizes = [
+        ...plan.outputs.map((o) => count(o.shape) * ARRAYS[o.dtype].BYTES_PER_ELEMENT), ...plan.checks.map((c) => c.bytes),
+        this.#faults.size,
+      ];
+      this.#readers = sizes.map((n) => device.createBuffer({ size: Math.max(wholeWords(n), 4), usage: MAP_READ | COPY_DST }));
     });
     for (const w of plan.weights.tensors) {
       const found = weights.get(w.name);
@@ -311,12 +314,16 @@ export class Program {
         pass.dispatchWorkgroups(...workgroups);
       }
       pass.end();
-      [...plan.outputs.map((o) => this.#buffers[o.buffer]), this.#faults].forEach((buffer, k) => {
+      [...[...plan.outputs, ...plan.checks].map((o) => this.#buffers[o.buffer]), this.#faults].forEach((buffer, k) => {
         encoder.copyBufferToBuffer(buffer, 0, this.#readers[k], 0, Math.min(this.#readers[k].size, buffer.size));
       });
       device.queue.submit([encoder.finish()]);
     });
     const contents = await Promise.all(this.#readers.map((reader) => this.#read(reader)));
+    plan.checks.forEach(({ expected, remedy, bytes }, k) => {
+      const flags = new Uint8Array(contents[plan.outputs.length + k], 0, bytes);
+      if (flags.includes(0)) throw new FirebrickError(expected, "a value that does not", remedy);
+    });
     const words = new Uint32Array(contents.pop());
     if (words[0] !== 0) {
       const site = 0xffffffff - words[0], index = 0xffffffff - words[1 + site] - 2 ** 31;
