@@ -209,7 +209,7 @@ class _Planner:
         kind = kind_of(body.nodes[0], operands)
         found = _lowered(body) if kind in _COMPILED else kind
         if isinstance(found, str):
-            self.refused.setdefault(f"{n.op.name}: {found.splitlines()[-1 if 'Received' in found else 0]}")
+            self.refused.setdefault(f"{n.op.name}: {found}")
             return []
         return [_Step(n.op.name, found, n.inputs, results)]
 
@@ -229,10 +229,10 @@ class _Planner:
         temporaries = [self.shared(a.nbytes) for a in group.temporaries]
         buffers = [*(self.own(self.owner[v]) for v in step.operands), *(self.buffer_of[v] for v in step.results), *temporaries]
         first = len(plan.sites)
-        for s in group.sites:
-            if not isinstance(s, Site):
+        for site in group.sites:
+            if not isinstance(site, Site):
                 raise UnsupportedError("checks of indices in operations of the table", "a check in a kernel", "leave it out")
-            plan.sites.append(replace(s, line=""))  # which would name files of this machine
+            plan.sites.append(replace(site, line=""))  # which would name files of this machine
         if len(plan.sites) > SITES:
             raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
         for s in group.launches:
@@ -255,4 +255,4 @@ def _lowered(body: Graph) -> LoweredGroup | str:
     try:
         return lowered_body(body, PAGE)
     except (UnsupportedError, DTypeError) as e:
-        return str(e)
+        return f"{e.expected} (received {e.received})"

@@ -65,6 +65,15 @@ class Exported:
         launches: Number of launches of one run.
         weight_bytes: Bytes of the weights' file.
         buffer_bytes: Bytes of the GPU's memory that the program uses.
+
+    Example:
+        >>> import tempfile
+        >>> import firebrick as fb
+        >>> from firebrick.interop import web
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = web.export(lambda x: fb.softmax(x), [fb.ones((2, 3))], folder)
+        >>> found.kernels, found.launches, found.buffer_bytes
+        (1, 1, 48)
     """
 
     folder: Path

@@ -1,0 +1,143 @@
+"""What can be exported, what is refused, and what is written. No adapter is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.backends.webgpu.web_plan import PAGE, web_plan
+from firebrick.interop import web
+from firebrick.interop.web import exporting
+from firebrick.ir import Graph
+from firebrick.ops import OPS
+
+
+def ones(*shape: int, dtype: str = "float32") -> fb.Tensor:
+    return fb.ones(shape, dtype=dtype, device="numpy")
+
+
+def test_a_model_that_still_trains_is_refused(tmp_path: Path) -> None:
+    x = ones(2, 3, 4, 4)
+    norm = fb.nn.Sequential(fb.nn.BatchNorm2d(3)).to("numpy")
+    before = norm.state_dict()["layers.0.running_mean"].numpy().copy()
+    with pytest.raises(fb.TraceError, match=r"it changes layers\.0\.running_mean\.\nRemedy: call eval\(\) of the model first"):
+        web.export(norm, [x + 1.0], tmp_path / "page")
+    np.testing.assert_array_equal(norm.state_dict()["layers.0.running_mean"].numpy(), before)
+    with pytest.raises(fb.TraceError, match="it draws random numbers"):
+        web.export(fb.nn.Sequential(fb.nn.Dropout(0.5)), [x], tmp_path / "page")
+    assert not (tmp_path / "page").exists()
+    assert web.export(norm.eval(), [x], tmp_path / "page").launches > 0
+
+
+def test_operations_without_a_kernel_are_all_named(tmp_path: Path) -> None:
+    def solved(a: fb.Tensor) -> fb.Tensor:
+        return fb.linalg.inv(a) @ fb.cumulative_sum(a, axis=0) + fb.linalg.cholesky(a)
+
+    with pytest.raises(fb.UnsupportedError, match="a page has no host to fall back to") as e:
+        web.export(solved, [fb.asarray(np.eye(3, dtype=np.float32), device="numpy")], tmp_path / "page")
+    for name in ("solve", "cumulative_sum", "cholesky"):
+        assert f"{name}: " in str(e.value)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "float8_e5m2"])
+def test_dtypes_that_pages_lack_are_refused_with_the_cast_to_write(dtype: str, tmp_path: Path) -> None:
+    x = fb.astype(ones(3), dtype)
+    with pytest.raises((fb.DTypeError, fb.UnsupportedError), match=f"{dtype}"):
+        web.export(lambda x: fb.concat([x, x]), [x], tmp_path / "page")
+
+
+def test_results_that_are_no_new_tensors_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(fb.TraceError, match="output is an argument or a captured tensor itself"):
+        web.export(lambda x: x, [ones(3)], tmp_path / "page")
+    with pytest.raises(fb.OperandError, match=r"output\.n: float"):
+        web.export(lambda x: {"n": 1.5, "x": x + 1}, [ones(3)], tmp_path / "page")
+    with pytest.raises(fb.OperandError, match=r"inputs\[0\] is a tensor"):
+        web.export(lambda x: x + 1, [3.0], tmp_path / "page")  # type: ignore[list-item]
+    with pytest.raises(fb.OperandError, match="a function or a module"):
+        web.export(3, [ones(3)], tmp_path / "page")  # type: ignore[arg-type]
+
+
+def test_a_folder_that_holds_something_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("here")
+    with pytest.raises(fb.ConfigError, match="new or empty folder"):
+        web.export(lambda x: x + 1, [ones(3)], tmp_path)
+    with pytest.raises(fb.ConfigError, match="which is a file"):
+        web.export(lambda x: x + 1, [ones(3)], tmp_path / "kept")
+    with pytest.raises(fb.ConfigError, match="a page is one of plain, digits"):
+        web.export(lambda x: x + 1, [ones(3)], tmp_path / "page", page="fancy")
+    (tmp_path / "empty").mkdir()
+    web.export(lambda x: x + 1, [ones(3)], tmp_path / "empty")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "kept"]
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Path.write_bytes
+
+    def broken(self: Path, data: bytes) -> int:
+        if self.name == "program.json":
+            raise OSError(28, "No space left on device")
+        return whole(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", broken)
+    with pytest.raises(OSError, match="No space left"):
+        web.export(lambda x: x + 1, [ones(3)], tmp_path / "page")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_indices_in_the_inputs_are_an_error_of_the_export(tmp_path: Path) -> None:
+    table = fb.nn.Embedding(4, 2).to("numpy")
+    with pytest.raises(IndexError, match=r"indices must lie in \[-?\d, 4\)"):
+        web.export(table, [fb.asarray([1, 4], device="numpy")], tmp_path / "page")
+
+
+def test_arrays_beyond_the_default_limits_are_refused() -> None:
+    from firebrick.core.aval import Aval
+
+    g = Graph([Aval((40_000, 1000), fb.float32)])
+    g.outputs = g.add(OPS["exp"], 0)
+    with pytest.raises(
+        fb.UnsupportedError,
+        match="exp: arrays of a kernel have at most 134,217,728 bytes on this device \\(received 160,000,000\\)",
+    ):
+        web_plan(g)
+
+
+def test_kernels_keep_to_the_default_limits() -> None:
+    c = PAGE.capabilities
+    assert (c.buffers, c.binding_bytes, c.group_items, c.shared_bytes) == (7, 128 << 20, 256, 16 << 10)
+    assert PAGE.contracts
+    assert not any((c.int64, c.float64, c.float16, c.denormals, c.exact_fma, c.nan_comparisons))
+
+
+def test_two_captured_tensors_of_one_name_are_both_written(tmp_path: Path) -> None:
+    def made(k: float) -> object:
+        w = ones(3) * k
+        return lambda x: x * w
+
+    f, g = made(2.0), made(3.0)
+    found = web.export(lambda x: f(x) + g(x), [ones(3)], tmp_path / "page").folder  # type: ignore[operator]
+    import safetensors.numpy
+
+    values = [x[0] for x in safetensors.numpy.load_file(found / "weights.safetensors").values()]
+    assert sorted(values) == [2.0, 3.0]
+
+
+def test_exporting_needs_no_wgpu(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['wgpu'] = None\n"
+        "import firebrick as fb\nfrom firebrick.interop import web\n"
+        f"print(web.export(lambda x: fb.exp(x), [fb.ones(3, device='numpy')], {str(tmp_path / 'page')!r}).launches)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.stdout, found.stderr) == ("1\n", "")
+
+
+def test_names_of_inputs_are_those_of_the_function() -> None:
+    assert exporting._names_of(lambda image, scale, *more: image, 4) == ["image", "scale", "input2", "input3"]
+    assert exporting._names_of(fb.nn.Sequential(fb.nn.ReLU()), 1) == ["input"]
+    assert exporting._names_of(fb.nn.Linear(2, 2), 1) == ["x"]
