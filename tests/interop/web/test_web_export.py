@@ -100,10 +100,7 @@ def test_arrays_beyond_the_default_limits_are_refused() -> None:
 
     g = Graph([Aval((40_000, 1000), fb.float32)])
     g.outputs = g.add(OPS["exp"], 0)
-    with pytest.raises(
-        fb.UnsupportedError,
-        match="exp: arrays of a kernel have at most 134,217,728 bytes on this device \\(received 160,000,000\\)",
-    ):
+    with pytest.raises(fb.UnsupportedError, match=r"exp: .* at most 134,217,728 bytes on this device \(received 160,000,000\)"):
         web_plan(g)
 
 

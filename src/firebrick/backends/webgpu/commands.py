@@ -22,7 +22,7 @@ import numpy as np
 from firebrick.backends.webgpu.adapters import Adapter, library
 from firebrick.backends.webgpu.buffers import WORD, BufferPool, DeviceArray, Lease, padded
 from firebrick.backends.webgpu.lowering import SITES
-from firebrick.backends.webgpu.probes import measured
+from firebrick.backends.webgpu.measurements import measured_once
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype, uint32
@@ -166,7 +166,7 @@ class Gpu:
         self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
-        self.measured = measured(self._probe, limits, adapter.name)
+        self.measured = measured_once(self._probe, adapter)
 
     def _probe(self, source: str, inputs: Sequence[np.ndarray[Any, Any]], words: int) -> np.ndarray[Any, Any]:
         """Run a shader of ``probes``."""
