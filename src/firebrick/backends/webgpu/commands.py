@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,10 +20,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from firebrick.backends.webgpu.adapters import Adapter, library
-from firebrick.backends.webgpu.buffers import WORD, BufferPool, DeviceArray, Lease, padded
+from firebrick.backends.webgpu.buffers import WORD, Block, BufferPool, DeviceArray, Lease, padded
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
-from firebrick.compiler.targets.wgsl.shader import Shader
+from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype, uint32
 from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompileError
@@ -32,6 +32,20 @@ BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 _PIPELINES = 512
 """Maximum number of compiled shaders that are kept; programs keep their own."""
+UNPROVED = 1 << 22
+"""Bytes of a buffer up to which nothing is proved of the device's memory."""
+MARK = 0x5BD1E995
+"""What positions in a buffer are combined with, to be values that no driver has by chance."""
+_MARKS = f"""
+@group(0) @binding(0) var<storage, read_write> a: array<u32>;
+@group(0) @binding(1) var<uniform> launch: array<vec4<u32>, 2>;
+@compute @workgroup_size(1) fn main(@builtin(workgroup_id) id: vec3<u32>) {{
+    let words = launch[1].x;
+    let at = select(select(words - 1u, words / 2u, id.x == 1u), 0u, id.x == 0u);
+    a[at] = at ^ {MARK:#x}u;
+}}
+"""
+"""Writes the first word of an array, one in the middle, and the last."""
 _LIMITS = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
@@ -166,6 +180,7 @@ class Gpu:
         self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
+        self._proved = UNPROVED
         self.measured = measured_once(self._probe, adapter)
 
     def _probe(self, source: str, inputs: Sequence[np.ndarray[Any, Any]], words: int) -> np.ndarray[Any, Any]:
@@ -187,9 +202,34 @@ class Gpu:
 
     def _buffer(self, size: int) -> Any:
         try:
-            return self._device.create_buffer(size=size, usage=self._usage)
+            made = self._device.create_buffer(size=size, usage=self._usage)
         except self._wgpu.GPUOutOfMemoryError as e:  # the pool tries once more
             raise MemoryError(str(e)) from e
+        if size > self._proved:
+            self._prove(made, min(size, self.binding_bytes) // WORD)
+            self._proved = size
+        return made
+
+    def _prove(self, buffer: Any, words: int) -> None:
+        """Let a kernel write the ends of a buffer that is larger than all before, and look whether the values are there.
+
+        Drivers may offer memory that they do not have, or bind less than they are told to.
+
+        Raises:
+            ExecutionError: They are not.
+        """
+        shader = Shader(_MARKS, (False,), False, 1, 0, ("uint32",))
+        launch = self.prepared(shader, [WORD * words], (words,), (3 * ITEMS,))
+        self.launch(launch, [Lease(Block(buffer, WORD * words), deque())])
+        self.submit()
+        for at in (0, words // 2, words - 1):
+            found = np.frombuffer(self._device.queue.read_buffer(buffer, WORD * at, WORD), np.uint32)[0]
+            if found != (at ^ MARK):
+                raise ExecutionError(
+                    f"{self.adapter.name} keeps what kernels write to the buffers that it offers",
+                    f"a buffer of {WORD * words:,} bytes in which it does not keep what is written at byte {WORD * at:,}",
+                    "use smaller arrays, or another driver; arrays that were made before are as they were",
+                )  # fmt: skip
 
     @_reported
     def array(self, aval: Aval) -> DeviceArray:
