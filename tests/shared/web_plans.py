@@ -24,12 +24,21 @@ STORED = {
 }  # fmt: skip
 
 
+DEFAULTS = {
+    "max-storage-buffer-binding-size": 128 << 20, "max-buffer-size": 256 << 20, "max-storage-buffers-per-shader-stage": 8,
+    "max-compute-invocations-per-workgroup": 256, "max-compute-workgroup-size-x": 256, "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroup-size-z": 64, "max-compute-workgroup-storage-size": 16 << 10,
+    "max-compute-workgroups-per-dimension": 65535, "min-storage-buffer-offset-alignment": 256,
+}  # fmt: skip
+"""Source: the specification of WebGPU, the table of limits."""
+
+
 @cache
 def device() -> Any:
     """A device of the first adapter, with WebGPU's default limits: what needs more is an error of validation."""
     from firebrick.backends.webgpu.adapters import adapters
 
-    return adapters()[0].handle.request_device_sync(label="page")
+    return adapters()[0].handle.request_device_sync(label="page", required_limits=DEFAULTS)
 
 
 def tensors(folder: Path, facts: Mapping[str, Any]) -> dict[str, Array]:

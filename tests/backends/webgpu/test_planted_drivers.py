@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,9 @@ import firebrick as fb
 from firebrick.backends.webgpu import commands
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
-from firebrick.core.constants import forget_constants
 
-GPU = "webgpu:0"
 Rewrite = Callable[[str], str]
 MIB = 1 << 20
-
-
-@pytest.fixture
-def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[fb.Device]:
-    """The first device without what was compiled, opened or measured before."""
-    device = fb.device(GPU)
-    monkeypatch.setattr(fb.config, "cache_dir", "off")
-    monkeypatch.setattr(device.backend, "_opened", {})
-    monkeypatch.setattr(device.backend, "_eager", OrderedDict())
-    forget_constants()
-    yield device
-    forget_constants()
 
 
 @pytest.fixture
