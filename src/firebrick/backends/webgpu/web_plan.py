@@ -27,6 +27,7 @@ from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.core.views import View, row_major
 from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ir.keys import key_of
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU
 
 PAGE = Measured(replace(CONSERVATIVE_GPU, buffers=7), contracts=True, facts={})
@@ -116,7 +117,8 @@ class _Planner:
     """Plans one graph. Values that are views of all elements of another share its buffer: each has an ``owner``."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = fuse(graph, kind_of, POLICY, proved=lambda body: isinstance(_lowered(body), LoweredGroup))
+        self.known: dict[object, LoweredGroup | str] = {}  # by the keys of bodies, which networks repeat
+        self.graph = fuse(graph, kind_of, POLICY, proved=lambda body: isinstance(self.lowered(body), LoweredGroup))
         self.avals = self.graph.avals
         self.made = WebPlan()
         self.refused: dict[str, None] = {}
@@ -182,6 +184,16 @@ class _Planner:
 
     # nodes
 
+    def lowered(self, body: Graph) -> LoweredGroup | str:
+        """The launches of a group, or why there are none."""
+        key = key_of(body)
+        if key not in self.known:
+            try:
+                self.known[key] = lowered_body(body, PAGE)
+            except (UnsupportedError, DTypeError) as e:
+                self.known[key] = f"{e.expected} (received {e.received})"
+        return self.known[key]
+
     def steps(self, n: Node) -> list[_Step]:
         """The groups of a node, as the engine would run it. What there is no kernel for is added to ``refused``."""
         operands, results = tuple(self.avals[i] for i in n.inputs), tuple(n.results)
@@ -189,7 +201,7 @@ class _Planner:
             self.constant(n.first, n.params["value"])
             return []
         if n.op is FUSED:
-            found = _lowered(n.params["body"])
+            found = self.lowered(n.params["body"])
             assert isinstance(found, LoweredGroup), found
             return [_Step(", ".join(m.op.name for m in n.params["body"].nodes), found, n.inputs, results)]
         if not any(a.size for a in n.avals) and not n.op.indexes:
@@ -207,7 +219,7 @@ class _Planner:
         body.nodes.append(Node(n.op, tuple(range(len(operands))), n.params, len(operands), n.avals, "", ""))
         body.outputs = tuple(body.nodes[0].results)
         kind = kind_of(body.nodes[0], operands)
-        found = _lowered(body) if kind in _COMPILED else kind
+        found = self.lowered(body) if kind in _COMPILED else kind
         if isinstance(found, str):
             self.refused.setdefault(f"{n.op.name}: {found}")
             return []
@@ -248,11 +260,3 @@ class _Planner:
         if number == len(self.made.kernels):
             self.made.kernels.append(shader)
         return number
-
-
-def _lowered(body: Graph) -> LoweredGroup | str:
-    """The launches of a group, or why there are none."""
-    try:
-        return lowered_body(body, PAGE)
-    except (UnsupportedError, DTypeError) as e:
-        return f"{e.expected} (received {e.received})"
