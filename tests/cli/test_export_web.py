@@ -252,13 +252,16 @@ def test_any_program_has_a_page_that_runs_its_self_test(page: Page, tmp_path: Pa
             for (const at of [[0n, 5n, 9n], [-6n, 0n, 0n]]) {
                 await program.run({ at: tensor("int64", [3], BigInt64Array.from(at)) }).catch(e => found.push(e.message));
             }
-            return found;
+            const right = await program.run({ at: tensor("int64", [3], BigInt64Array.of(0n, -5n, 4n)) });
+            return [...found, [...right["output.rows"].data], [...right["output.half"].data.slice(0, 5)]];
         })()"""
         assert page.evaluate("document.querySelector('h1').children.length") == 0
-        large, small = page.evaluate(wrong)
+        large, small, rows, half = page.evaluate(wrong)
     assert shown.startswith("output.rows = 0, 2, 16, 18, 8, 10\noutput.last = 2\n")
     assert "take: indices must lie in [-5, 5)\nReceived: 5." in large
     assert "Received: -6." in small
+    assert rows == [0, 2, 0, 2, 16, 18]  # the fault does not stay
+    assert np.array(half, np.uint16).view(np.float16).tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert page.messages == []
 
 
