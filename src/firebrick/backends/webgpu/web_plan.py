@@ -244,7 +244,7 @@ class _Planner:
         for site in group.sites:
             if not isinstance(site, Site):
                 raise UnsupportedError("checks of indices in operations of the table", "a check in a kernel", "leave it out")
-            plan.sites.append(replace(site, line=""))  # which would name files of this machine
+            plan.sites.append(site)
         if len(plan.sites) > SITES:
             raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
         for s in group.launches:
