@@ -12,6 +12,8 @@ import importlib
 import inspect
 import json
 import os
+import platform
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,8 +67,11 @@ def identity_of(adapter: Adapter) -> dict[str, Any] | None:
         sources = "".join(inspect.getsource(m) for m in (probes, operations))
     except OSError:  # an installation without sources
         return None
+    if not adapter.driver and sys.platform not in ("darwin", "win32"):  # a driver that does not report its version
+        return None
     return {
         "adapter": {k: str(v) for k, v in sorted(dict(adapter.handle.info).items())},
+        "system": platform.platform(),  # drivers of Metal are a part of it
         "limits": dict(sorted(adapter.limits.items())),
         "features": sorted(adapter.features),
         "wgpu": [library().__version__, str(getattr(native, "__commit_sha__", ""))],
