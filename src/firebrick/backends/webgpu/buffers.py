@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from firebrick.core.aval import Aval
@@ -18,6 +19,7 @@ LEAST = 256
 """Bytes of the smallest buffer."""
 
 
+@lru_cache(maxsize=4096)
 def size_class(nbytes: int) -> int:
     """The size of the buffer that holds so many bytes: of four sizes for each power of two."""
     if nbytes <= LEAST:

@@ -70,8 +70,14 @@ def _reported(method: Callable[Concatenate[Gpu, P], T]) -> Callable[Concatenate[
     return reported
 
 
+_process = os.getpid()
+"""This process, for ``_check``: a system call for each launch would take longer than the launch."""
+
+
 def _leave_to_parent() -> None:
     """In a forked child: wgpu's objects are the parent's, and the threads that their release waits for do not exist here."""
+    global _process
+    _process = os.getpid()
     api = sys.modules.get("wgpu.backends.wgpu_native._api")
     if api is None:
         return
@@ -163,7 +169,7 @@ class Gpu:
         wgpu = self._wgpu = library()
         self._native = importlib.import_module("wgpu.backends.wgpu_native")
         self.adapter, self.index = adapter, index
-        self._process = os.getpid()
+        self._process = _process
         limits = adapter.limits
         self._device = adapter.handle.request_device_sync(
             label="firebrick", required_limits={name: limits[name] for name in _LIMITS}
@@ -237,6 +243,14 @@ class Gpu:
         with self.lock:
             self._check()
             return DeviceArray(self, self.pool.lease(padded(aval.nbytes)) if aval.size else None, aval)
+
+    @_reported
+    def arrays(self, avals: Sequence[tuple[int, Aval]]) -> list[DeviceArray]:
+        """New arrays, each of so many bytes, padded, 0 for one without elements."""
+        with self.lock:
+            self._check()
+            lease = self.pool.lease
+            return [DeviceArray(self, lease(nbytes) if nbytes else None, aval) for nbytes, aval in avals]
 
     @_reported
     def uploaded(self, array: np.ndarray[Any, Any], aval: Aval) -> DeviceArray:
@@ -460,7 +474,7 @@ class Gpu:
         self.bytes_of(self._empty.block.buffer, 4)
 
     def _check(self) -> None:
-        if os.getpid() != self._process:
+        if _process != self._process:
             raise ExecutionError(
                 "a GPU is used by the process that opened it", f"a fork of process {self._process}",
                 "start processes with the methods spawn or forkserver",

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from firebrick.backends.webgpu.buffers import DeviceArray
+from firebrick.backends.webgpu.buffers import DeviceArray, padded
 from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE
@@ -41,7 +41,9 @@ class CompiledGroup:
     """
 
     def __init__(self, gpu: Gpu, group: LoweredGroup) -> None:
-        self._gpu, self._group, self._sites = gpu, group, group.sites
+        self._gpu, self._sites = gpu, group.sites
+        self._made = [(padded(a.nbytes), a) for a in (*group.results, *group.temporaries)]
+        self._count = len(group.results)
         self._steps = [_Step(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), s.arrays) for s in group.launches]
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
@@ -52,15 +54,15 @@ class CompiledGroup:
         """
         gpu = self._gpu
         with gpu.lock:
-            results = tuple([gpu.array(a) for a in self._group.results])
-            memory = [x.lease for x in (*arrays, *results, *[gpu.array(a) for a in self._group.temporaries])]
+            made = gpu.arrays(self._made)
+            memory = [x.lease for x in (*arrays, *made)]
             if self._sites:
                 gpu.clear_faults()
             for s in self._steps:
                 gpu.launch(s.launch, [memory[k] for k in s.arrays])
             if self._sites:
                 self._raise_fault()
-        return results
+        return tuple(made[: self._count])
 
     def _raise_fault(self) -> None:
         words = self._gpu.faults(len(self._sites))
