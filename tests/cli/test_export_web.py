@@ -235,7 +235,9 @@ def test_any_program_has_a_page_that_runs_its_self_test(page: Page, tmp_path: Pa
     table = fb.asarray(np.arange(10.0, dtype=np.float32).reshape(5, 2), device="numpy")
 
     def chosen(at: fb.Tensor) -> dict[str, fb.Tensor]:
-        return {"rows": fb.take(table, at, axis=0) * 2.0, "last": at[-1:], "half": fb.astype(table, fb.float16) / 4}
+        rows, odd = fb.take(table, at, axis=0) * 2.0, fb.log(table - 1.0)  # NaN, -inf, 0 and more
+        more = {"odd": odd, "brain": fb.astype(odd, fb.bfloat16), "large": fb.astype(at, fb.uint64) << 60, "yes": odd > 0}
+        return {"rows": rows, "last": at[-1:], "half": fb.astype(table, fb.float16) / 4, **more}
 
     web.export(chosen, [fb.asarray([0, 4, 2], device="numpy")], tmp_path / "page", name="<b>rows & columns</b>")
     with served(tmp_path / "page") as address:
@@ -257,6 +259,9 @@ def test_any_program_has_a_page_that_runs_its_self_test(page: Page, tmp_path: Pa
         })()"""
         assert page.evaluate("document.querySelector('h1').children.length") == 0
         large, small, rows, half = page.evaluate(wrong)
+        assert "output.odd = NaN, -Infinity, 0, " in shown
+        assert "output.yes = 0, 0, 0, 1, 1, " in shown
+        assert "output.large = 0, 4611686018427387904, 2305843009213693952\n" in shown
     assert shown.startswith("output.rows = 0, 2, 16, 18, 8, 10\noutput.last = 2\n")
     assert "take: indices must lie in [-5, 5)\nReceived: 5." in large
     assert "Received: -6." in small

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,16 @@ def test_exporting_needs_no_wgpu(tmp_path: Path) -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (found.stdout, found.stderr) == ("1\n", "")
+
+
+def test_the_self_test_allows_for_the_rounding_of_each_dtype(tmp_path: Path) -> None:
+    def results(x: fb.Tensor) -> list[fb.Tensor]:
+        return [fb.exp(x), fb.astype(x, fb.bfloat16) * 3, fb.astype(x, fb.float16) * 3, fb.argmax(x), x > 0]
+
+    plan = json.loads((web.export(results, [ones(3)], tmp_path / "page").folder / "program.json").read_text())
+    assert list(plan["selftest"]["tolerances"].values()) == [1e-3, 3e-2, 4e-3, 0.0, 0.0]
+    for name, unit in (("float16", 2.0**-11), ("bfloat16", 2.0**-8)):
+        assert 4 * unit <= exporting.TOLERANCES[name] < 16 * unit
 
 
 def test_names_of_inputs_are_those_of_the_function() -> None:

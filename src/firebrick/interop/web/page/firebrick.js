@@ -247,12 +247,12 @@ export class Program {
 
   /** Compute the self-test, and compare. */
   async _test(expected) {
-    const { tolerance } = this.#plan.selftest;
+    const { tolerances } = this.#plan.selftest;
     const part = (prefix, facts) => Object.fromEntries(facts.map(({ name }) => [name, expected.get(`${prefix}.${name}`)]));
     const found = await this.run(part("input", this.#plan.inputs));
     for (const { name, dtype } of this.#plan.outputs) {
       const want = expected.get(`output.${name}`)?.data, got = found[name].data;
-      const at = want ? firstDifference(dtype, got, want, tolerance) : 0;
+      const at = want ? firstDifference(dtype, got, want, tolerances[name]) : 0;
       if (at >= 0) {
         throw new FirebrickError(
           `this GPU computes what Firebrick computed when the program was exported`,
