@@ -125,6 +125,16 @@ def test_two_captured_tensors_of_one_name_are_both_written(tmp_path: Path) -> No
     assert sorted(values) == [2.0, 3.0]
 
 
+def test_weights_have_their_names_in_the_model_called_before_or_not(tmp_path: Path) -> None:
+    for k, called in enumerate((False, True)):
+        model = fb.nn.Sequential(fb.nn.Linear(3, 2), fb.nn.Linear(2, 2)).to("numpy").eval()
+        if called:
+            model(ones(1, 3))
+        plan = json.loads((web.export(model, [ones(1, 3)], tmp_path / str(k)).folder / "program.json").read_text())
+        names = [w["name"] for w in plan["weights"]["tensors"]]
+        assert names == ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]
+
+
 def test_exporting_needs_no_wgpu(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['wgpu'] = None\n"

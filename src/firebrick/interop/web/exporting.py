@@ -130,6 +130,8 @@ def export(
     if page not in PAGES:
         raise ConfigError(f"a page is one of {', '.join(PAGES)}", repr(page), "choose one of these")
     goal = _free(Path(folder))
+    if isinstance(function, Module):
+        function.named_parameters()  # which gives them their paths as labels, by which errors and files name them
     program = standalone(function, inputs)
     plan = web_plan(program.graph)
     title = name or str(getattr(function, "__name__", type(function).__name__))
