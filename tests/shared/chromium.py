@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class Page:
 
     def __init__(self, commands: int, answers: int) -> None:
         self._commands, self._answers = commands, answers
+        self._poll = select.poll()
+        self._poll.register(answers, select.POLLIN)
         self._number = 0
         self._waiting, self._before = b"", ""
         self.messages: list[str] = []  # of the console, and exceptions
@@ -83,7 +85,7 @@ class Page:
         end = time.monotonic() + PATIENCE
         while True:
             while b"\0" not in self._waiting:
-                ready, _, _ = select.select([self._answers], [], [], max(0.0, end - time.monotonic()))
+                ready = self._poll.poll(1000.0 * max(0.0, end - time.monotonic()))
                 more = os.read(self._answers, 1 << 20) if ready else b""
                 if not more:
                     raise PageError(f"no answer to {what} within {PATIENCE:.0f} s; the page said: {self.messages}")
@@ -167,7 +169,8 @@ def browser(profile: Path, *more: str) -> Iterator[Page]:
         try:
             yield Page(commands[1], answers[0])
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # its own session: the browser and its children
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: the browser and its children
             os.close(commands[1])
             os.close(answers[0])
 

@@ -59,11 +59,11 @@ def test_ops_agree_with_the_reference_under_the_default_limits(least: fb.Device,
     done = 0
     for name in SOME:
         found = list(cases("webgpu", [name], subset="thin", seed=seed))
-        for at in {crc32(f"{name}{seed}".encode()) % len(found), crc32(f"{seed}{name}".encode()) % len(found)}:
-            verdict = run_case(found[at])
-            assert verdict.ok, f"{found[at].name}: {verdict.message}"
-            done += 1
-    assert done > 40
+        case = found[crc32(f"{name}{seed}".encode()) % len(found)]
+        verdict = run_case(case)
+        assert verdict.ok, f"{case.name}: {verdict.message}"
+        done += 1
+    assert done == len(SOME)
 
 
 @pytest.mark.slow

@@ -112,6 +112,27 @@ def test_kernels_keep_to_the_default_limits() -> None:
     assert not any((c.int64, c.float64, c.float16, c.denormals, c.exact_fma, c.nan_comparisons))
 
 
+K = fb.kernel
+
+
+@K
+def picked(u: K.In[fb.float32, "n"], at: K.In[fb.int32, "m"], out: K.Out[fb.float32, "m"]):  # noqa: F821, UP037
+    i = K.index()
+    out[i] = u[at[i]]
+
+
+@K
+def doubled(u: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):  # noqa: F821, UP037
+    i = K.index()
+    out[i] = u[i] * 2.0
+
+
+def test_kernels_of_ones_own_are_exported_but_for_checks_in_them(tmp_path: Path) -> None:
+    assert web.export(lambda u: doubled(u) + 1.0, [ones(5)], tmp_path / "page").launches == 1
+    with pytest.raises(fb.UnsupportedError, match=r"a check in a kernel of one's own, at .*\n?.*Remedy: let fb\.take read"):
+        web.export(picked, [ones(5), ones(2, dtype="int32")], tmp_path / "other")
+
+
 def test_two_captured_tensors_of_one_name_are_both_written(tmp_path: Path) -> None:
     def made(k: float) -> object:
         w = ones(3) * k

@@ -243,7 +243,11 @@ class _Planner:
         first = len(plan.sites)
         for site in group.sites:
             if not isinstance(site, Site):
-                raise UnsupportedError("checks of indices in operations of the table", "a check in a kernel", "leave it out")
+                raise UnsupportedError(
+                    "a page checks the indices of Firebrick's own operations",
+                    f"a check in a kernel of one's own, at {step.name}",
+                    "let fb.take read the elements at indices that are computed, and pass its result to the kernel",
+                )  # fmt: skip
             plan.sites.append(site)
         if len(plan.sites) > SITES:
             raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
