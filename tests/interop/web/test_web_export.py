@@ -133,6 +133,33 @@ def test_kernels_of_ones_own_are_exported_but_for_checks_in_them(tmp_path: Path)
         web.export(picked, [ones(5), ones(2, dtype="int32")], tmp_path / "other")
 
 
+def test_the_page_of_digits_is_for_programs_of_pictures(tmp_path: Path) -> None:
+    facts = {"classes": ["a", "b"], "image_size": 2, "pixel_max": 16, "mean": 0.0, "std": 1.0}
+
+    def summed(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(x, axis=(1, 2))
+
+    some = {k: facts[k] for k in ("classes", "image_size", "pixel_max")}
+    with pytest.raises(fb.ConfigError, match="none for mean, std"):
+        web.export(summed, [ones(1, 1, 2, 2)], tmp_path / "page", page="digits", facts=some)
+    with pytest.raises(
+        fb.ShapeError, match=r"takes float32\[1,1,2,2\] and returns float32\[1,2\]\nReceived: float32\[3,1,2,2\]"
+    ):
+        web.export(summed, [ones(3, 1, 2, 2)], tmp_path / "page", page="digits", facts=facts)
+    assert not (tmp_path / "page").exists()
+    web.export(summed, [ones(1, 1, 2, 2)], tmp_path / "page", page="digits", facts=facts)
+
+
+def test_a_captured_tensor_with_the_name_of_a_constant_is_written(tmp_path: Path) -> None:
+    w = fb.asarray([2.0, 3.0, 4.0], device="numpy", dtype=fb.float32)
+    w.label = "constant.0"
+    table = np.array([1.0, 0.0, 5.0], np.float32)
+    found = web.export(lambda x: fb.sort(x * w) @ fb.asarray(table, device="numpy"), [ones(3)], tmp_path / "page").folder
+    plan = json.loads((found / "program.json").read_text())
+    assert {t["name"] for t in plan["weights"]["tensors"]} == {"constant.0", "_constant.0"}
+    assert len({t["buffer"] for t in plan["weights"]["tensors"]}) == 2
+
+
 def test_two_captured_tensors_of_one_name_are_both_written(tmp_path: Path) -> None:
     def made(k: float) -> object:
         w = ones(3) * k

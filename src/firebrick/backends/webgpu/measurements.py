@@ -25,7 +25,7 @@ from firebrick.compiler.targets.wgsl import operations
 from firebrick.core.lines import warn
 from firebrick.core.untrusted import json_of
 
-_DRIVERS = ("VK_", "LP_", "MESA_", "WGPU_", "GALLIUM_", "DRI_")
+_DRIVERS = ("VK_", "LP_", "MESA_", "WGPU_", "GALLIUM_", "DRI_", "RADV_", "INTEL_", "ANV_", "NVK_", "__GL_")
 """Environment variables that choose and change drivers begin with one of these."""
 _AGAIN = "what the driver does was measured again"
 _ARITHMETIC = ("division", "square root", "fma", "products in sums")

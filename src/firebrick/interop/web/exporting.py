@@ -33,7 +33,7 @@ import safetensors.numpy
 from firebrick.backends.registry import find_device
 from firebrick.backends.webgpu.web_plan import WebPlan, web_plan
 from firebrick.core.dtypes import dtype
-from firebrick.core.errors import ConfigError, DTypeError, FirebrickError
+from firebrick.core.errors import ConfigError, DTypeError, FirebrickError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.core.version import __version__
 from firebrick.graph.standalone import Standalone, standalone
@@ -52,6 +52,8 @@ DTYPES = (
 """The dtypes that inputs, outputs and weights of a page have."""
 PAGES = {"plain": ("plain.js",), "digits": ("digits.js",)}
 """The pages, by name, and their files besides ``firebrick.js``, ``style.css`` and ``index.html``."""
+DIGITS = ("classes", "image_size", "pixel_max", "mean", "std")
+"""The facts that the page of digits needs."""
 
 Array = np.ndarray[Any, Any]
 
@@ -114,7 +116,8 @@ def export(
         TraceError: The function changes state, draws random numbers, or cannot be traced.
         UnsupportedError: An operation has no kernel for pages, or needs more than the default limits; all are listed.
         DTypeError: An input, output or weight has a dtype that pages do not have.
-        ConfigError: The folder is not empty, or there is no such page.
+        ConfigError: The folder is not empty, there is no such page, or it needs other facts.
+        ShapeError: The page of digits cannot be of this program.
 
     Example:
         >>> import json, tempfile
@@ -136,6 +139,8 @@ def export(
     plan = web_plan(program.graph)
     title = name or str(getattr(function, "__name__", type(function).__name__))
     content = _Content(program, plan, inputs, _names_of(function, len(inputs)))
+    if page == "digits":
+        _check_digits(program, inputs, facts or {})
     written = content.files(title) | _page(page, title, facts or {})
     _write(goal, written)
     size = len(written["weights.safetensors"])
@@ -168,7 +173,11 @@ class _Content:
         if len(captured) != len(program.captured):  # two of one name
             captured = {f"{i}.{title}": (i, t.numpy()) for i, (title, t) in program.captured.items()}
         stored = {label: (plan.inputs[i], x) for label, (i, x) in captured.items()}
-        stored |= {f"constant.{k}": (b, x) for k, (b, x) in enumerate(plan.constants.items())}
+        for k, (buffer, x) in enumerate(plan.constants.items()):
+            label = f"constant.{k}"
+            while label in stored:
+                label = f"_{label}"
+            stored[label] = buffer, x
         weights = [_tensor(label, x.dtype.name, x.shape) | {"buffer": b} for label, (b, x) in stored.items()]
         kernels = {f"kernels/{k:03}.wgsl": s.text.encode() for k, s in enumerate(plan.kernels)}
         files = kernels | {
@@ -287,6 +296,24 @@ def _page(page: str, title: str, facts: Mapping[str, Any]) -> dict[str, bytes]:
     found = {name: (source / name).read_bytes() for name in ("firebrick.js", "style.css", *PAGES[page])}
     text = (source / f"{page}.html").read_text(encoding="utf-8").replace("{{title}}", html.escape(title))
     return found | {"index.html": text.encode(), "page.json": _json(dict(facts))}
+
+
+def _check_digits(program: Standalone, inputs: Sequence[Tensor], facts: Mapping[str, Any]) -> None:
+    """Refuse what the page of digits cannot work with."""
+    missing = [key for key in DIGITS if key not in facts]
+    if missing:
+        raise ConfigError(
+            f"the facts of a page of digits are {', '.join(DIGITS)}", f"none for {', '.join(missing)}", "pass them"
+        )
+    size, classes = facts["image_size"], len(facts["classes"])
+    want = [f"float32[1,1,{size},{size}]"], [f"float32[1,{classes}]"]
+    avals = program.graph.avals
+    found = [str(x.aval) for x in inputs], [str(avals[v]) for _, v in program.results]
+    if found != want:
+        raise ShapeError(
+            f"the program of a page of digits takes {want[0][0]} and returns {want[1][0]}",
+            f"{', '.join(found[0])} and {', '.join(found[1])}", "export one picture at a time, or use the page plain",
+        )  # fmt: skip
 
 
 # folders
