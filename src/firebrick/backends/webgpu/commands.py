@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -46,6 +47,8 @@ _MARKS = f"""
 }}
 """
 """Writes the first word of an array, one in the middle, and the last."""
+_GROUPS = 4
+"""Maximum number of bind groups that a launch keeps."""
 _LIMITS = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
@@ -93,6 +96,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
 
 
+def _release_of_groups(lib: Any) -> Callable[[Any], None]:
+    """The function that releases a bind group, in the process that made it and while the interpreter runs."""
+    process, finalizing = _process, sys.is_finalizing
+
+    def release(group: Any) -> None:
+        if _process == process and not finalizing():
+            lib.wgpuBindGroupRelease(group)
+
+    return release
+
+
 class Pipeline:
     """A compiled shader and the layout of its bindings.
 
@@ -123,7 +137,7 @@ class PreparedLaunch:
         workgroups: Along x and y.
     """
 
-    __slots__ = ("_group", "_held", "entries", "pipeline", "reads", "sizes", "workgroups")
+    __slots__ = ("__weakref__", "_group", "_held", "entries", "groups", "pipeline", "reads", "sizes", "workgroups")
 
     def __init__(
         self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, table: Any,
@@ -144,6 +158,7 @@ class PreparedLaunch:
         self._group.entryCount = pipeline.bindings
         self._group.entries = self.entries
         self._held = words, table
+        self.groups: dict[tuple[Block, ...], Any] = {}  # bind groups by the buffers of the arrays
 
     @property
     def group(self) -> Any:
@@ -176,7 +191,9 @@ class Gpu:
         )
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self.binding_bytes = limits["max-storage-buffer-binding-size"]
-        self.pool = BufferPool(self._buffer, limits["max-buffer-size"])
+        self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
+        self._grouped: WeakSet[PreparedLaunch] = WeakSet()  # launches that keep bind groups, and these their buffers
+        self._release_group = _release_of_groups(self._native.lib)
         self.lock = threading.RLock()
         self._encoder: Any = None
         self._pass: Any = None
@@ -382,25 +399,42 @@ class Gpu:
             arrays: The buffer of each array; None for one without elements.
         """
         with self.lock:
-            lib, entries, batch = self._native.lib, what.entries, self._batch
+            lib, batch = self._native.lib, self._batch
             into = self._compute_pass()
-            for k, lease in enumerate(arrays):
-                block = (lease or self._nothing()).block
-                entries[k].buffer = block.buffer._internal
+            blocks = tuple([(lease or self._nothing()).block for lease in arrays])
+            for block, read in zip(blocks, what.reads):  # noqa: B905 - as long as each other, and quicker so
                 block.used = batch
-                if not what.reads[k]:
+                if not read:
                     block.written = batch
                 elif block.written in self._dropped:
                     raise self._interrupted()
-            group = lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
+            group = what.groups.get(blocks)
+            if group is None:
+                group = self._bound(what, blocks)
             lib.wgpuComputePassEncoderSetPipeline(into, what.pipeline.pipeline._internal)
             lib.wgpuComputePassEncoderSetBindGroup(into, 0, group, 0, self._native.ffi.NULL)
             lib.wgpuComputePassEncoderDispatchWorkgroups(into, *what.workgroups, 1)
-            lib.wgpuBindGroupRelease(group)  # the pass holds what it uses
             self._held.append(what)
             self._recorded += 1
             if self._recorded >= BATCH:
                 self.submit()
+
+    def _bound(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> Any:
+        """The bind group of a launch for these buffers, which is kept: programs get the same buffers again and again."""
+        for entry, block in zip(what.entries, blocks, strict=False):
+            entry.buffer = block.buffer._internal
+        made = self._native.lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
+        group = self._native.ffi.gc(made, self._release_group)
+        while len(what.groups) >= _GROUPS:
+            what.groups.pop(next(iter(what.groups)))  # a pass that uses it holds it
+        what.groups[blocks] = group
+        self._grouped.add(what)
+        return group
+
+    def _forget_groups(self) -> None:
+        for what in list(self._grouped):
+            what.groups.clear()
+        self._grouped.clear()
 
     def _nothing(self) -> Lease:
         """A buffer for arrays without elements: drivers refuse bindings of size 0."""

@@ -173,11 +173,11 @@ class _Content:
         if len(captured) != len(program.captured):  # two of one name
             captured = {f"{i}.{title}": (i, t.numpy()) for i, (title, t) in program.captured.items()}
         stored = {label: (plan.inputs[i], x) for label, (i, x) in captured.items()}
-        for k, (buffer, x) in enumerate(plan.constants.items()):
+        for k, (buffer, value) in enumerate(plan.constants.items()):
             label = f"constant.{k}"
             while label in stored:
                 label = f"_{label}"
-            stored[label] = buffer, x
+            stored[label] = buffer, value
         weights = [_tensor(label, x.dtype.name, x.shape) | {"buffer": b} for label, (b, x) in stored.items()]
         kernels = {f"kernels/{k:03}.wgsl": s.text.encode() for k, s in enumerate(plan.kernels)}
         files = kernels | {
