@@ -209,6 +209,7 @@ CALLS = """(async () => {
     for (const k of [0, 1, 2, 3]) alone.push(await grey(k));
     found.push(many.every((m, k) => m.output.data.every((v, i) => v === alone[k].output.data[i])));
     found.push(new Set(many.map(m => m.output.data[0])).size);
+    found.push(await program.run({}).catch(e => "rejected"));
     program.destroy();
     found.push(await caught(() => program.run({ input: x(1, 1, 8, 8) })));
     return found;
@@ -219,7 +220,7 @@ def test_calls_of_a_program_are_checked_and_take_turns(exported: Path, page: Pag
     with served(exported) as address:
         page.open(f"{address}/index.html")
         page.until(READY)
-        shape, batch, missing, unknown, kind, short, dtype, alike, different, lost = page.evaluate(CALLS)
+        shape, batch, missing, unknown, kind, short, dtype, alike, different, rejected, lost = page.evaluate(CALLS)
     assert "takes input of float32[1,1,8,8]\nReceived: float32[1,8,8]." in shape
     assert "Received: float32[2,1,8,8]." in batch
     assert "Received: nothing." in missing
@@ -228,6 +229,7 @@ def test_calls_of_a_program_are_checked_and_take_turns(exported: Path, page: Pag
     assert "has 64 elements\nReceived: 63." in short
     assert "Received: int32[1,1,8,8]." in dtype
     assert (alike, different) == (True, 4)
+    assert rejected == "rejected"
     assert "the device is lost" in lost
 
 

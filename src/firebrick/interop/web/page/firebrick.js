@@ -97,11 +97,16 @@ export async function load(folder, { gpu = globalThis.navigator?.gpu, progress =
     tensorFile(folder, plan.selftest),
     Promise.all(plan.kernels.map(async (k) => new TextDecoder().decode(await fetched(folder, k.file, k.sha256)))),
   ]);
-  progress("Compiling the kernels …");
   const program = new Program(device, plan);
-  await program._prepare(sources, weights);
-  progress("Testing this GPU …");
-  await program._test(selftest);
+  try {
+    progress("Compiling the kernels …");
+    await program._prepare(sources, weights);
+    progress("Testing this GPU …");
+    await program._test(selftest);
+  } catch (e) {
+    program.destroy();
+    throw e;
+  }
   return program;
 }
 
@@ -270,7 +275,7 @@ export class Program {
    * @throws {FirebrickError} An input is missing, unknown, or of another dtype or shape; an index in the data is out of
    *     range; or the device was lost.
    */
-  run(inputs) {
+  async run(inputs) {
     const given = this.#checked(inputs);
     const turn = this.#queue.then(() => this.#run(given)); // calls share buffers, so they take turns
     this.#queue = turn.catch(() => {});
