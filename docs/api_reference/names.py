@@ -12,7 +12,7 @@ import firebrick as fb
 
 NAMESPACES = (
     "fb", "fb.linalg", "fb.fft", "fb.random", "fb.distributions", "fb.nn", "fb.nn.initial", "fb.optim", "fb.data", "fb.train",
-    "fb.models", "fb.distributed", "fb.analog", "fb.testing", "fb.interop.einops", "fb.kernel",
+    "fb.models", "fb.distributed", "fb.analog", "fb.testing", "fb.interop.einops", "fb.interop.web", "fb.kernel",
 )  # fmt: skip
 """Public modules, in the order in which a name that several of them have is described."""
 

@@ -133,6 +133,9 @@ PAGES: dict[str, tuple[Page, ...]] = {
         Page("nn-einops", "Layers of einops", (
             "``fb.interop.einops``: functions of einops as layers. They need einops; its functions take tensors as they are."
         ), ("fb.interop.einops.*",)),
+        Page("web", "Web pages", (
+            "``fb.interop.web``: programs that browsers run on WebGPU; see [GPUs through WebGPU](../webgpu.md#web-pages)."
+        ), ("fb.interop.web.*",)),
     ),
     "Training": (
         Page("optimizers", "Optimizers", "``fb.optim``: optimizers, with weight decay.", (

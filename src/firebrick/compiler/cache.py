@@ -121,8 +121,13 @@ class ObjectStore:
         self._total: tuple[Path, int] | None = None
         self._warned: set[tuple[str, Path]] = set()
 
-    def load(self, key: bytes) -> bytes | None:
-        """The object of a key; None if there is no valid entry."""
+    def load(self, key: bytes, again: str = "the code was compiled again") -> bytes | None:
+        """The object of a key; None if there is no valid entry.
+
+        Args:
+            key: Its key.
+            again: What happens in place of using an entry that is not valid, for the warning.
+        """
         home = folder()
         if home is None:
             return None
@@ -132,12 +137,12 @@ class ObjectStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as e:
-            self._warn_once("entry", home, f"{path}: {e.strerror or e}; the code was compiled again")
+            self._warn_once("entry", home, f"{path}: {e.strerror or e}; {again}")
             return None
         try:
             image, _ = unpack(content, key)
         except ValueError as e:
-            self._warn_once("entry", home, f"{path}: {e}; the code was compiled again and the entry replaced")
+            self._warn_once("entry", home, f"{path}: {e}; {again} and the entry replaced")
             return None
         with suppress(OSError):  # the folder may be read-only
             os.utime(path)  # the time of the last use

@@ -5,7 +5,7 @@ from typing import Any
 
 import firebrick.functions as _functions  # noqa: F401  before its parts
 
-__all__ = ["einops"]
+__all__ = ["einops", "web"]
 
 
 def __getattr__(name: str) -> Any:

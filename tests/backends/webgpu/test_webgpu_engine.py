@@ -260,3 +260,33 @@ def test_measured_facts_are_shown() -> None:
     facts = fb.device(GPU).backend.properties(fb.device(GPU))
     assert "division: exact" in facts["measured"]
     assert "longest loop" in facts["measured"]
+
+
+def test_bind_groups_are_kept_for_the_same_buffers_and_only_for_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = fb.device(GPU)
+    gpu = device.backend.groups(device).gpu
+    bound, made = type(gpu)._bound, 0
+
+    def counted(self: object, *args: object) -> object:
+        nonlocal made
+        made += 1
+        return bound(self, *args)
+
+    step = fb.jit(lambda x: fb.softmax(x @ x) * 0.5 + 0.25)
+    xs = [on_gpu(np.full((4, 4), k / 10, np.float32)) for k in range(10)]
+    want = [fb.softmax(fb.asarray(x.numpy(), device="numpy") @ fb.asarray(x.numpy(), device="numpy")).numpy() for x in xs]
+    monkeypatch.setattr(type(gpu), "_bound", counted)
+    for _ in range(3):  # more buffers than a launch keeps groups for
+        for x, w in zip(xs, want, strict=True):
+            np.testing.assert_allclose(step(x).numpy(), w * 0.5 + 0.25, rtol=1e-5)
+    x = xs[0]
+    for _ in range(5):
+        step(x).numpy()
+    made = 0
+    for _ in range(20):
+        step(x).numpy()
+    assert made == 0
+    fb.memory_cleanup(device)  # buffers that groups use would not be given back
+    assert not gpu._grouped
+    step(x).numpy()
+    assert made > 0

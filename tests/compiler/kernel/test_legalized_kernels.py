@@ -51,7 +51,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, KernelCompileError, UnsupportedError
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, CPU, Capabilities
-from firebrick.scalar.expr import cast, const, local, walk
+from firebrick.scalar.expr import Expr, cast, const, local, minimum, walk
 from firebrick.scalar.legalize import missing
 
 BLOCK, PARTS = 20, 4
@@ -336,6 +336,20 @@ def test_loops_have_at_most_the_iterations_of_a_driver_and_the_same_results(limi
     assert got["count"].view(np.int32).tolist() == [2 * 2 * 37] * 4
     assert all(np.array_equal(want[n], got[n]) for n in want)
     assert (made == launch.function) == (limit >= 150)
+
+
+def test_the_sections_of_a_loop_are_counted_by_their_length() -> None:
+    """Intervals alone would take each section for as long as the whole loop, and repeat its block for nothing."""
+    n, first, count = N.value, local("first", "int64"), Let("count", const(0, "int32"))
+    counted = (Assign("count", count.local + 1),)
+
+    def sections(stop: Expr) -> int:
+        inner = For("k", first, stop, 1, counted)
+        f = Function("sections", (OUT,), (N,), "i", (count, For("first", whole(0), n, 14, (inner,)), Store("out", ITEM, n)))
+        return iterations(f, {"n": (0, 500), "i": (0, 3), "out": (0, 4)})
+
+    assert sections(minimum(first + 14, n)) == sections(minimum(n, first + 14)) == 36 * (1 + 14)
+    assert sections(minimum(first + 500, n)) == sections(n) == sections(minimum(n, n + 14)) == 36 * (1 + 500)
 
 
 def test_loops_that_cannot_be_short_enough_are_refused() -> None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 APIS = {"Vulkan": "vulkan", "Metal": "metal", "D3D12": "dx12"}
 """wgpu's names of the APIs that are used → ours."""
 _KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 """wgpu's kinds of adapters, the fastest first."""
+_PLAIN = re.compile(r"\s*([A-Za-z_]\w*)\s*(\*|\[\s*\])?\s*")
+"""A name of a type, a pointer to it, or an array of it."""
 DRIVERS = (
     "on Linux install the driver of the GPU, or mesa-vulkan-drivers, which has one for processors too; "
     "on macOS and Windows update the system"
@@ -60,7 +63,43 @@ def library() -> Any:
     Raises:
         ModuleNotFoundError: It is not installed.
     """
-    return importlib.import_module("wgpu")
+    found = importlib.import_module("wgpu")
+    _look_types_up()
+    return found
+
+
+@cache
+def _look_types_up() -> None:
+    """Let cffi look plain types of wgpu's header up.
+
+    For each new type that is named, such as ``WGPULimits *``, cffi parses the names of all types of the header, which takes 20
+    ms; opening a device names forty. What cffi declares under a name is what it finds by parsing. If a version of it keeps
+    declarations in another way, it parses as before.
+    """
+    native = importlib.import_module("wgpu.backends.wgpu_native")
+    parser = getattr(getattr(native, "ffi", None), "_parser", None)
+    if parser is not None and all(hasattr(parser, name) for name in ("_declarations", "_get_type_pointer", "parse_type")):
+        parser.parse_type = partial(looked_up, parser, parser.parse_type)
+
+
+def looked_up(parser: Any, parse: Callable[[str], Any], text: str) -> Any:
+    """The type that a C declaration names.
+
+    Args:
+        parser: cffi's parser.
+        parse: Its function that parses a declaration.
+        text: The declaration, such as ``WGPULimits *`` or ``WGPUAdapter[]``.
+    """
+    plain = _PLAIN.fullmatch(text)
+    found = parser._declarations.get(f"typedef {plain[1]}") if plain else None
+    if plain is None or found is None:
+        return parse(text)
+    kind, qualifiers = found
+    if plain[2] == "*":
+        return parser._get_type_pointer(kind, qualifiers)
+    if plain[2]:
+        return importlib.import_module("cffi.model").ArrayType(kind, None)
+    return kind
 
 
 @cache

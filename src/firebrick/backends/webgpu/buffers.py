@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from firebrick.core.aval import Aval
@@ -18,6 +19,7 @@ LEAST = 256
 """Bytes of the smallest buffer."""
 
 
+@lru_cache(maxsize=4096)
 def size_class(nbytes: int) -> int:
     """The size of the buffer that holds so many bytes: of four sizes for each power of two."""
     if nbytes <= LEAST:
@@ -60,14 +62,17 @@ class BufferPool:
     Args:
         create: Makes a buffer of a size.
         largest: Bytes of the largest buffer.
+        before_release: Called before buffers are given back to the device.
 
     Attributes:
         created: Bytes of all buffers that exist.
         kept: Bytes of those that nothing owns.
     """
 
-    def __init__(self, create: Callable[[int], Any], largest: int) -> None:
-        self._create, self._largest = create, largest
+    def __init__(
+        self, create: Callable[[int], Any], largest: int, before_release: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
+        self._create, self._largest, self._before_release = create, largest, before_release
         self._free: defaultdict[int, list[Block]] = defaultdict(list)
         self._returned: deque[Block] = deque()
         # Holds those that are in use as well: of a cycle that is garbage, the collector may finalize a buffer before the lease
@@ -111,6 +116,7 @@ class BufferPool:
 
     def release(self) -> None:
         """Give the buffers that nothing owns back to the device."""
+        self._before_release()
         self._collect()
         self.created -= self.kept
         self.kept = 0

@@ -12,17 +12,19 @@ import importlib
 import os
 import sys
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
 from firebrick.backends.webgpu.adapters import Adapter, library
-from firebrick.backends.webgpu.buffers import WORD, BufferPool, DeviceArray, Lease, padded
-from firebrick.backends.webgpu.probes import measured
-from firebrick.compiler.targets.wgsl.shader import Shader
+from firebrick.backends.webgpu.buffers import WORD, Block, BufferPool, DeviceArray, Lease, padded
+from firebrick.backends.webgpu.lowering import SITES
+from firebrick.backends.webgpu.measurements import measured_once
+from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype, uint32
 from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompileError
@@ -31,8 +33,22 @@ BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 _PIPELINES = 512
 """Maximum number of compiled shaders that are kept; programs keep their own."""
-SITES = 1023
-"""Maximum number of checks of one program."""
+UNPROVED = 1 << 22
+"""Bytes of a buffer up to which nothing is proved of the device's memory."""
+MARK = 0x5BD1E995
+"""What positions in a buffer are combined with, to be values that no driver has by chance."""
+_MARKS = f"""
+@group(0) @binding(0) var<storage, read_write> a: array<u32>;
+@group(0) @binding(1) var<uniform> launch: array<vec4<u32>, 2>;
+@compute @workgroup_size(1) fn main(@builtin(workgroup_id) id: vec3<u32>) {{
+    let words = launch[1].x;
+    let at = select(select(words - 1u, words / 2u, id.x == 1u), 0u, id.x == 0u);
+    a[at] = at ^ {MARK:#x}u;
+}}
+"""
+"""Writes the first word of an array, one in the middle, and the last."""
+_GROUPS = 4
+"""Maximum number of bind groups that a launch keeps."""
 _LIMITS = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
@@ -57,8 +73,14 @@ def _reported(method: Callable[Concatenate[Gpu, P], T]) -> Callable[Concatenate[
     return reported
 
 
+_process = os.getpid()
+"""This process, for ``_check``: a system call for each launch would take longer than the launch."""
+
+
 def _leave_to_parent() -> None:
     """In a forked child: wgpu's objects are the parent's, and the threads that their release waits for do not exist here."""
+    global _process
+    _process = os.getpid()
     api = sys.modules.get("wgpu.backends.wgpu_native._api")
     if api is None:
         return
@@ -72,6 +94,17 @@ def _leave_to_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def _release_of_groups(lib: Any) -> Callable[[Any], None]:
+    """The function that releases a bind group, in the process that made it and while the interpreter runs."""
+    process, finalizing = _process, sys.is_finalizing
+
+    def release(group: Any) -> None:
+        if _process == process and not finalizing():
+            lib.wgpuBindGroupRelease(group)
+
+    return release
 
 
 class Pipeline:
@@ -104,7 +137,7 @@ class PreparedLaunch:
         workgroups: Along x and y.
     """
 
-    __slots__ = ("_group", "_held", "entries", "pipeline", "reads", "sizes", "workgroups")
+    __slots__ = ("__weakref__", "_group", "_held", "entries", "groups", "pipeline", "reads", "sizes", "workgroups")
 
     def __init__(
         self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, table: Any,
@@ -125,6 +158,7 @@ class PreparedLaunch:
         self._group.entryCount = pipeline.bindings
         self._group.entries = self.entries
         self._held = words, table
+        self.groups: dict[tuple[Block, ...], Any] = {}  # bind groups by the buffers of the arrays
 
     @property
     def group(self) -> Any:
@@ -150,14 +184,16 @@ class Gpu:
         wgpu = self._wgpu = library()
         self._native = importlib.import_module("wgpu.backends.wgpu_native")
         self.adapter, self.index = adapter, index
-        self._process = os.getpid()
+        self._process = _process
         limits = adapter.limits
         self._device = adapter.handle.request_device_sync(
             label="firebrick", required_limits={name: limits[name] for name in _LIMITS}
         )
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self.binding_bytes = limits["max-storage-buffer-binding-size"]
-        self.pool = BufferPool(self._buffer, limits["max-buffer-size"])
+        self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
+        self._grouped: WeakSet[PreparedLaunch] = WeakSet()  # launches that keep bind groups, and these their buffers
+        self._release_group = _release_of_groups(self._native.lib)
         self.lock = threading.RLock()
         self._encoder: Any = None
         self._pass: Any = None
@@ -167,7 +203,8 @@ class Gpu:
         self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
-        self.measured = measured(self._probe, limits, adapter.name)
+        self._proved = UNPROVED
+        self.measured = measured_once(self._probe, adapter)
 
     def _probe(self, source: str, inputs: Sequence[np.ndarray[Any, Any]], words: int) -> np.ndarray[Any, Any]:
         """Run a shader of ``probes``."""
@@ -188,9 +225,34 @@ class Gpu:
 
     def _buffer(self, size: int) -> Any:
         try:
-            return self._device.create_buffer(size=size, usage=self._usage)
+            made = self._device.create_buffer(size=size, usage=self._usage)
         except self._wgpu.GPUOutOfMemoryError as e:  # the pool tries once more
             raise MemoryError(str(e)) from e
+        if size > self._proved:
+            self._prove(made, min(size, self.binding_bytes) // WORD)
+            self._proved = size
+        return made
+
+    def _prove(self, buffer: Any, words: int) -> None:
+        """Let a kernel write the ends of a buffer that is larger than all before, and look whether the values are there.
+
+        Drivers may offer memory that they do not have, or bind less than they are told to.
+
+        Raises:
+            ExecutionError: They are not.
+        """
+        shader = Shader(_MARKS, (False,), False, 1, 0, ("uint32",))
+        launch = self.prepared(shader, [WORD * words], (words,), (3 * ITEMS,))
+        self.launch(launch, [Lease(Block(buffer, WORD * words), deque())])
+        self.submit()
+        for at in (0, words // 2, words - 1):
+            found = np.frombuffer(self._device.queue.read_buffer(buffer, WORD * at, WORD), np.uint32)[0]
+            if found != (at ^ MARK):
+                raise ExecutionError(
+                    f"{self.adapter.name} keeps what kernels write to the buffers that it offers",
+                    f"a buffer of {WORD * words:,} bytes in which it does not keep what is written at byte {WORD * at:,}",
+                    "use smaller arrays, or another driver; arrays that were made before are as they were",
+                )  # fmt: skip
 
     @_reported
     def array(self, aval: Aval) -> DeviceArray:
@@ -198,6 +260,14 @@ class Gpu:
         with self.lock:
             self._check()
             return DeviceArray(self, self.pool.lease(padded(aval.nbytes)) if aval.size else None, aval)
+
+    @_reported
+    def arrays(self, avals: Sequence[tuple[int, Aval]]) -> list[DeviceArray]:
+        """New arrays, each of so many bytes, padded, 0 for one without elements."""
+        with self.lock:
+            self._check()
+            lease = self.pool.lease
+            return [DeviceArray(self, lease(nbytes) if nbytes else None, aval) for nbytes, aval in avals]
 
     @_reported
     def uploaded(self, array: np.ndarray[Any, Any], aval: Aval) -> DeviceArray:
@@ -329,25 +399,42 @@ class Gpu:
             arrays: The buffer of each array; None for one without elements.
         """
         with self.lock:
-            lib, entries, batch = self._native.lib, what.entries, self._batch
+            lib, batch = self._native.lib, self._batch
             into = self._compute_pass()
-            for k, lease in enumerate(arrays):
-                block = (lease or self._nothing()).block
-                entries[k].buffer = block.buffer._internal
+            blocks = tuple([(lease or self._nothing()).block for lease in arrays])
+            for block, read in zip(blocks, what.reads):  # noqa: B905 - as long as each other, and quicker so
                 block.used = batch
-                if not what.reads[k]:
+                if not read:
                     block.written = batch
                 elif block.written in self._dropped:
                     raise self._interrupted()
-            group = lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
+            group = what.groups.get(blocks)
+            if group is None:
+                group = self._bound(what, blocks)
             lib.wgpuComputePassEncoderSetPipeline(into, what.pipeline.pipeline._internal)
             lib.wgpuComputePassEncoderSetBindGroup(into, 0, group, 0, self._native.ffi.NULL)
             lib.wgpuComputePassEncoderDispatchWorkgroups(into, *what.workgroups, 1)
-            lib.wgpuBindGroupRelease(group)  # the pass holds what it uses
             self._held.append(what)
             self._recorded += 1
             if self._recorded >= BATCH:
                 self.submit()
+
+    def _bound(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> Any:
+        """The bind group of a launch for these buffers, which is kept: programs get the same buffers again and again."""
+        for entry, block in zip(what.entries, blocks, strict=False):
+            entry.buffer = block.buffer._internal
+        made = self._native.lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
+        group = self._native.ffi.gc(made, self._release_group)
+        while len(what.groups) >= _GROUPS:
+            what.groups.pop(next(iter(what.groups)))  # a pass that uses it holds it
+        what.groups[blocks] = group
+        self._grouped.add(what)
+        return group
+
+    def _forget_groups(self) -> None:
+        for what in list(self._grouped):
+            what.groups.clear()
+        self._grouped.clear()
 
     def _nothing(self) -> Lease:
         """A buffer for arrays without elements: drivers refuse bindings of size 0."""
@@ -421,7 +508,7 @@ class Gpu:
         self.bytes_of(self._empty.block.buffer, 4)
 
     def _check(self) -> None:
-        if os.getpid() != self._process:
+        if _process != self._process:
             raise ExecutionError(
                 "a GPU is used by the process that opened it", f"a fork of process {self._process}",
                 "start processes with the methods spawn or forkserver",

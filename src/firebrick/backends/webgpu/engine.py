@@ -19,7 +19,8 @@ from firebrick.backends.fallback import substitute
 from firebrick.backends.webgpu.adapters import DRIVERS, adapters
 from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.commands import Gpu
-from firebrick.backends.webgpu.groups import POLICY, CompiledGroup, Groups, kind_of
+from firebrick.backends.webgpu.groups import CompiledGroup, Groups
+from firebrick.backends.webgpu.lowering import POLICY, kind_of
 from firebrick.compiler import Executable, Kernel, build, call
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse

@@ -54,23 +54,38 @@ def measured(run: Run, limits: dict[str, int], name: str) -> Measured:
     Raises:
         DeviceError: The driver computes something wrongly that every kernel relies on.
     """
-    arithmetic = _arithmetic(run, name)
-    loops = _longest_loop(run)
+    return assembled({"arithmetic": arithmetic(run, name), **quick(run)}, limits)
+
+
+def quick(run: Run) -> dict[str, Any]:
+    """The findings that take milliseconds: the longest loop, and habits."""
+    return {"longest loop": _longest_loop(run), "habits": _habits(run) | {"denormals": _denormals(run)}}
+
+
+def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
+    """What follows from findings.
+
+    Args:
+        findings: What the probes found: ``arithmetic``, ``longest loop`` and ``habits``.
+        limits: The adapter's limits, by wgpu's names.
+    """
+    exact, loops, habits = dict(findings["arithmetic"]), findings["longest loop"], dict(findings["habits"])
+    denormals = habits.pop("denormals") == "kept"
     capabilities = replace(
         CONSERVATIVE_GPU,
-        exact_division=arithmetic["division"], exact_sqrt=arithmetic["square root"], denormals=arithmetic["denormals"],
-        exact_fma=arithmetic["fma"], loop_iterations=loops,
+        exact_division=exact["division"], exact_sqrt=exact["square root"], denormals=denormals,
+        exact_fma=exact["fma"], loop_iterations=loops,
         group_items=limits["max-compute-invocations-per-workgroup"],
         shared_bytes=limits["max-compute-workgroup-storage-size"],
         offset_alignment=limits["min-storage-buffer-offset-alignment"],
         binding_bytes=limits["max-storage-buffer-binding-size"],
         buffers=limits["max-storage-buffers-per-shader-stage"] - 1,  # one is the table of faults
     )  # fmt: skip
-    contracts = not arithmetic.pop("products in sums")
-    facts = {key: ("exact" if exact else "inexact") for key, exact in arithmetic.items() if key != "denormals"}
+    contracts = not exact.pop("products in sums")
+    facts = {key: ("exact" if ok else "inexact") for key, ok in exact.items()}
     facts["products in sums"] = "rounded with the sum" if contracts else "rounded"
-    facts["denormals"] = "kept" if arithmetic["denormals"] else "flushed to zero"
-    facts |= _habits(run)
+    facts["denormals"] = "kept" if denormals else "flushed to zero"
+    facts |= habits
     facts["longest loop"] = f"{loops:,} iterations" + (" or more" if loops == LONGEST else ", then it ends without an error")
     return Measured(capabilities, contracts, facts)
 
@@ -115,8 +130,16 @@ def _same(found: Array, want: Array) -> Array:
     return same
 
 
-def _arithmetic(run: Run, name: str) -> dict[str, bool]:
-    """Which operations are exact."""
+def arithmetic(run: Run, name: str) -> dict[str, bool]:
+    """Which operations are exact.
+
+    Args:
+        run: Runs a shader on the device.
+        name: The adapter's name, for errors.
+
+    Raises:
+        DeviceError: The driver computes something wrongly that every kernel relies on.
+    """
     p = _points()
     count = p.shape[1]
     x, y, z = p
@@ -147,18 +170,19 @@ def _arithmetic(run: Run, name: str) -> dict[str, bool]:
             )  # fmt: skip
     return {
         "division": bool(same[8].all()), "square root": bool(same[9].all()), "fma": bool(same[10].all()),
-        "products in sums": bool(same[11].all()), "denormals": _denormals(run),
+        "products in sums": bool(same[11].all()),
     }  # fmt: skip
 
 
-def _denormals(run: Run) -> bool:
-    """Whether denormal operands and results are kept."""
+def _denormals(run: Run) -> str:
+    """What becomes of denormal operands and results."""
     tiny = np.float32(1.1754944e-38)
     p = np.array([[tiny, tiny / 4, tiny / 2, 1e-40], [0.5, 8.0, tiny / 2, 1.0], [0, 0, 0, 0]], np.float32)
     lines = [_bits("x * y"), _bits("x + y"), "select(0u, 1u, x > 0.0)"]
     words = run(_source(4, lines, 3), [p, np.zeros(4, np.uint32)], 12).reshape(3, 4)
     x, y, _ = p
-    return bool(_same(words[0], x * y).all() and _same(words[1], x + y).all() and words[2].all())
+    kept = _same(words[0], x * y).all() and _same(words[1], x + y).all() and words[2].all()
+    return "kept" if kept else "flushed to zero"
 
 
 def _longest_loop(run: Run) -> int:

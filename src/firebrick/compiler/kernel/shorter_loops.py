@@ -63,12 +63,21 @@ def _block(body: Sequence[Statement], at: Iterator[Interval]) -> int:
         inside = [_block(getattr(s, name), at) for name in BLOCKS.get(type(s), ())]
         if isinstance(s, For):
             start, stop = (bounds_of([e], (), now)[e] for e in (s.start, s.stop))
-            total += max(0, -(-(stop[1] - start[0]) // s.step)) * (1 + inside[0])
+            length = min([stop[1] - start[0], *_section(s)])
+            total += max(0, -(-length // s.step)) * (1 + inside[0])
         elif isinstance(s, If):
             total += max(inside)
         else:
             total += sum(inside)
     return total
+
+
+def _section(s: For) -> list[int]:
+    """The length of a loop over a section, from ``start`` to ``min(start + length, …)``; intervals do not show it."""
+    if s.stop.op != "min":
+        return []
+    sums = [e for e in s.stop.args if e.op == "add" and e.args[0] == s.start and e.args[1].op == "const"]
+    return [int(e.args[1].value or 0) for e in sums]
 
 
 class _Copies:

@@ -1,0 +1,97 @@
+"""The engine on an adapter with WebGPU's default limits and no optional feature, as a phone's browser may have."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from web_plans import DEFAULTS
+
+import firebrick as fb
+from firebrick.backends.webgpu import engine
+from firebrick.backends.webgpu.adapters import Adapter, adapters
+from firebrick.backends.webgpu.web_plan import PAGE
+from firebrick.testing import cases
+from firebrick.testing.conformance import run_case
+
+SOME = (
+    "add", "floor_divide", "exp", "softmax", "layer_norm", "sum", "argmax", "matmul", "conv", "conv_weight", "max_pool",
+    "max_pool_gradient", "attention", "attention_gradient", "take", "index_add", "scatter_add", "gather", "concat", "split",
+    "where", "sort", "top_k", "cumulative_max", "permute", "slice_update", "pad", "random_bits", "searchsorted", "standardize",
+)  # fmt: skip
+"""Ops of every family that has kernels, those with many operands among them."""
+
+
+class LeastAdapter:
+    """wgpu's adapter, whose devices have the default limits and no feature."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle, self.limits, self.features, self.info = handle, DEFAULTS, frozenset[str](), handle.info
+
+    def request_device_sync(self, label: str, required_limits: dict[str, int]) -> Any:
+        assert all(value == DEFAULTS[name] for name, value in required_limits.items())
+        return self.handle.request_device_sync(label=label, required_limits=DEFAULTS)
+
+
+@pytest.fixture
+def least(anew: fb.Device, monkeypatch: pytest.MonkeyPatch) -> fb.Device:
+    a = adapters()[0]
+    made = Adapter(LeastAdapter(a.handle), a.api, a.name, a.driver, a.kind)
+    monkeypatch.setattr(engine, "adapters", lambda: (made,))
+    return anew
+
+
+def test_the_driver_holds_the_engine_to_the_default_limits(least: fb.Device) -> None:
+    """The test below can fail: what needs more is refused by wgpu."""
+    device = least.backend.groups(least).gpu._device
+    for name, value in DEFAULTS.items():
+        assert device.limits[name] == value, name
+    assert "shader-f16" not in device.features
+    c = least.backend.groups(least).gpu.measured.capabilities
+    assert (c.buffers, c.binding_bytes, c.shared_bytes) == (7, 128 << 20, 16 << 10)
+    assert (c.buffers, c.group_items) == (PAGE.capabilities.buffers, PAGE.capabilities.group_items)
+
+
+@pytest.mark.slow
+def test_ops_agree_with_the_reference_under_the_default_limits(least: fb.Device, seed: int) -> None:
+    done = 0
+    for name in SOME:
+        found = list(cases("webgpu", [name], subset="thin", seed=seed))
+        case = found[crc32(f"{name}{seed}".encode()) % len(found)]
+        verdict = run_case(case)
+        assert verdict.ok, f"{case.name}: {verdict.message}"
+        done += 1
+    assert done == len(SOME)
+
+
+@pytest.mark.slow
+def test_a_training_step_and_its_many_buffers_keep_to_the_default_limits(least: fb.Device) -> None:
+    def trained(device: fb.Device | str) -> list[np.ndarray]:
+        with fb.use_device(device):
+            model = fb.models.build("mlp", 8, channels=1, classes=10, generator=fb.random.Generator(0)).to(device)
+            optimizer = fb.optim.Adam(model, lr=0.01)
+            rng = np.random.default_rng(0)
+            x = fb.asarray(rng.normal(size=(4, 1, 8, 8)).astype(np.float32))
+            y = fb.asarray(np.array([1, 0, 3, 9]))
+
+            @fb.jit
+            def step(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+                loss, gradients = fb.value_and_grad(lambda m: fb.cross_entropy(m(x), y))(model)
+                optimizer.update(model, gradients)
+                return loss
+
+            losses = [step(x, y).item() for _ in range(3)]
+            return [np.array(losses), *(p.numpy() for p in model.parameters())]
+
+    with fb.config.scope(fallback="error"):
+        found = trained(least)
+    for got, want in zip(found, trained("numpy"), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
+
+
+def test_an_array_beyond_the_limits_is_refused_by_name(least: fb.Device) -> None:
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (80 << 20,), (0,))
+    with pytest.raises(fb.OutOfMemoryError, match="a new tensor on webgpu:0 needs 320"):
+        fb.asarray(huge, device=least)

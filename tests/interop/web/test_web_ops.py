@@ -1,0 +1,108 @@
+"""Ops in a browser: kernels of the op table through Chromium's compiler of WGSL (tint) and its software adapter, which share no
+code with those of the other tests (naga and lavapipe)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chromium import Page, browser, chromium, served
+
+import firebrick as fb
+from firebrick.core.bind import bind
+from firebrick.core.op import Op, Sample
+from firebrick.interop import web
+from firebrick.ops import OPS
+from firebrick.ops.accuracy import check_results, run_reference
+from firebrick.testing import EXCLUDED
+from firebrick.testing.cases import samples_of
+
+DTYPES = ("float32", "int32", "bool", "int64", "float16", "uint8")
+LARGEST = 4096
+"""Elements of the largest operand."""
+RUN = """(async folders => {
+    const { load, selftest } = await import(`./${folders[0]}/firebrick.js`), found = [];
+    for (const folder of folders) {
+        try {
+            const program = await load(folder), results = await program.run(await selftest(folder, program));
+            found.push(Object.values(results).map(({ data }) => btoa(Array.from(
+                new Uint8Array(data.buffer, data.byteOffset, data.byteLength), b => String.fromCharCode(b)).join(""))));
+            program.destroy();
+        } catch (e) { found.push(e.message); }
+    }
+    return found;
+})"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if chromium() is None:
+        pytest.skip("Chromium, to open exported pages in, is not installed")
+    with browser(tmp_path_factory.mktemp("chromium") / "profile") as found:
+        yield found
+
+
+def has_denormals(x: Any) -> bool:
+    """Whether an array has numbers that the software adapter of Chromium takes for zeros."""
+    x = np.asarray(x)
+    return x.dtype.kind == "f" and bool(((x != 0) & (np.abs(x) < np.finfo(np.float32).tiny)).any())
+
+
+def samples(op: Op) -> Iterator[tuple[str, Sample]]:
+    """The first samples of an op with elements, in a few dtypes."""
+    for dtype in DTYPES:
+        if dtype in op.dtypes:
+            for sample in samples_of(op, dtype, 0):
+                arrays = [np.asarray(x) for x in sample.inputs]
+                fits = all(0 < x.size <= LARGEST for x in arrays) and any(x.ndim for x in arrays)
+                if fits and not sample.edges and not any(map(has_denormals, arrays)):
+                    yield dtype, sample
+                    break
+
+
+def exported(folder: Path) -> dict[str, tuple[Op, Sample]]:
+    """A folder for each op and dtype that can be exported."""
+    made = {}
+    for op in (op for name, op in OPS.items() if name not in EXCLUDED):
+        for dtype, sample in samples(op):
+            inputs = [fb.asarray(np.asarray(x), device="numpy") for x in sample.inputs]
+            name = f"{op.name}-{dtype}"
+            try:
+                web.export(lambda *xs, op=op, sample=sample: bind(op, xs, sample.params), inputs, folder / name)
+            except (fb.UnsupportedError, fb.DTypeError):
+                continue
+            made[name] = op, sample
+    return made
+
+
+@pytest.mark.soak
+def test_ops_in_a_browser_agree_with_the_reference(page: Page, tmp_path: Path) -> None:
+    made = exported(tmp_path)
+    assert len({op.name for op, _ in made.values()}) > 100
+    (tmp_path / "index.html").write_text("<!doctype html><title>ops</title>")
+    wrong = []
+    names = list(made)
+    with served(tmp_path) as address:
+        page.open(f"{address}/index.html")
+        for start in range(0, len(names), 20):
+            block = names[start : start + 20]
+            for name, found in zip(block, page.evaluate(f"{RUN}({json.dumps(block)})"), strict=True):
+                op, sample = made[name]
+                if isinstance(found, str):
+                    wrong.append(f"{name}: {found}")
+                    continue
+                arrays = tuple(np.asarray(x) for x in sample.inputs)
+                plan = json.loads((tmp_path / name / "program.json").read_text())
+                results = tuple(
+                    np.frombuffer(base64.b64decode(x), fb.dtype(t["dtype"]).np).reshape(t["shape"])
+                    for x, t in zip(found, plan["outputs"], strict=True)
+                )
+                worst = check_results(op, arrays, sample.params, results, run_reference(op, arrays, sample.params))
+                if not worst.ok:
+                    wrong.append(f"{name}: {worst}")
+    assert wrong == []
