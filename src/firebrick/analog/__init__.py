@@ -2,8 +2,10 @@
 
 import firebrick.nn as _nn  # noqa: F401  before its parts
 import firebrick.optim as _optim  # noqa: F401  before its parts
+from firebrick.analog.attention import MultiheadAttention
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.conversion import MappedLayer, convert, mapping_report
+from firebrick.analog.conversion import MappedLayer, UnmappedLayer, convert, digital_layers, mapping_report
+from firebrick.analog.convolutions import Conv1d, Conv2d, Conv3d
 from firebrick.analog.ideal_devices import ArithmeticDevice, FloatingPointDevice, IdealDevice
 from firebrick.analog.io_parameters import (
     AnalogMVType,
@@ -12,7 +14,7 @@ from firebrick.analog.io_parameters import (
     NoiseManagementType,
     WeightNoiseType,
 )
-from firebrick.analog.layers import Conv2d, Linear
+from firebrick.analog.layers import Linear
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.mixed_precision import MixedPrecisionCompound
@@ -20,6 +22,7 @@ from firebrick.analog.nonlinear_devices import ExpStepDevice, PiecewiseStepDevic
 from firebrick.analog.one_sided import OneSidedUnitCell
 from firebrick.analog.presets import preset
 from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
+from firebrick.analog.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
 from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice, SoftBoundsDevice, SoftBoundsPmaxDevice
 from firebrick.analog.tile import Tile
@@ -39,6 +42,9 @@ from firebrick.analog.unit_cells import (
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
     "SGD",
     "AnalogMVType",
     "AnalogOptimizer",
@@ -47,18 +53,23 @@ __all__ = [
     "BufferedTransferCompound",
     "ChoppedTransferCompound",
     "ConstantStepDevice",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
     "DriftParameter",
     "DynamicTransferCompound",
     "ExpStepDevice",
     "FloatingPointDevice",
+    "GRUCell",
     "IOParameters",
     "IdealDevice",
+    "LSTMCell",
     "Linear",
     "LinearStepDevice",
     "MappedLayer",
     "MappingParameter",
     "MixedPrecisionCompound",
+    "MultiheadAttention",
     "NoiseManagementType",
     "OneSidedUnitCell",
     "PiecewiseStepDevice",
@@ -66,6 +77,7 @@ __all__ = [
     "PowStepReferenceDevice",
     "PulseType",
     "PulsedDevice",
+    "RNNCell",
     "RPUConfig",
     "ReferenceUnitCell",
     "SoftBoundsDevice",
@@ -75,11 +87,13 @@ __all__ = [
     "TileArray",
     "TransferCompound",
     "UnitCell",
+    "UnmappedLayer",
     "UpdateParameters",
     "VectorUnitCell",
     "VectorUnitCellUpdatePolicy",
     "WeightNoiseType",
     "convert",
+    "digital_layers",
     "mapping_report",
     "preset",
 ]  # fmt: skip

@@ -143,8 +143,7 @@ class DeviceArray(Module):
             change = matmul(matrix_transpose(d), x) * -pulses.rate
             if side != BOTH:
                 change = maximum(change * float(side), 0.0)
-            w = self.acted_on + change
-            self.set(self.within(w) if pulses.parameters.pulse_type is PulseType.NONE_WITH_DEVICE else w)
+            self.change(change, pulses.parameters.pulse_type)
             return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
         own, shared = model.names(self.hidden)
         kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy)
@@ -157,6 +156,16 @@ class DeviceArray(Module):
         w, counts = made
         self._rebind(w, w if self.persistent is None else where(counts > 0, self._with_write_noise(w), self.weight))
         return counts
+
+    def change(self, change: Tensor, pulse_type: PulseType) -> None:
+        """Add to the weights by arithmetic, within the bounds of the devices for ``NONE_WITH_DEVICE``.
+
+        Args:
+            change: Untracked tensor [rows, columns].
+            pulse_type: Of the update.
+        """
+        w = self.acted_on + change
+        self.set(self.within(w) if pulse_type is PulseType.NONE_WITH_DEVICE else w)
 
     @property
     def acted_on(self) -> Tensor:

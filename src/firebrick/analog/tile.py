@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.device_array import DeviceArray, pulses_of
+from firebrick.analog.device_array import ARITHMETIC, DeviceArray, pulses_of
 from firebrick.analog.factors import Factors, keep
+from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
@@ -19,7 +20,7 @@ from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, python_scalar
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
@@ -172,7 +173,7 @@ class Tile(Module):
         of_weights = None
         if r.needs[1]:
             of_weights = matmul(matrix_transpose(d if self.scale is None else d * self.scale), x)
-            keep(of_weights, Factors(x, d))
+            keep(of_weights, (Factors(x, d),))
         return (self.backward(d) if r.needs[0] else None), of_weights
 
     # update
@@ -206,6 +207,32 @@ class Tile(Module):
                 return counts
             step = model.granularity if isinstance(model, PulsedDevice) else None
             return self.arrays[0].apply_pulses(pulses_of(x, d, lr, self.config.update, step, self.generator))
+
+    @property
+    def by_arithmetic(self) -> bool:
+        """Whether updates are by arithmetic, so that the gradient of the weights is all that they need."""
+        model = self.config.device
+        return isinstance(model, ArithmeticDevice) or (
+            isinstance(model, PulsedDevice) and self.config.update.pulse_type in ARITHMETIC
+        )
+
+    def descend(self, gradient: Tensor, lr: float | Tensor) -> None:
+        """W ← W - lr · gradient / scale², by arithmetic: what ``update`` does where the gradient is scale · Σ d xᵀ.
+
+        Args:
+            gradient: Of the weights, float32 [rows, columns].
+            lr: Learning rate: a number or a 0-d tensor.
+
+        Raises:
+            UnsupportedError: The devices are updated by pulses, which a gradient alone does not decide.
+        """
+        if not self.by_arithmetic:
+            raise UnsupportedError(
+                "Tile.descend: a tile that is updated by arithmetic", type(self.config.device).__name__, "call Tile.update"
+            )
+        with no_grad():
+            change = gradient.detach() if self.scale is None else gradient.detach() / (self.scale * self.scale)[:, None]
+            self.arrays[0].change(change * -lr, self.config.update.pulse_type)
 
     # state
 
