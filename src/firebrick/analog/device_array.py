@@ -15,7 +15,7 @@ from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.normal_numbers import normals
 from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
-from firebrick.analog.pulsed_update import update_kernel
+from firebrick.analog.pulsed_update import queue_of, update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32
@@ -151,7 +151,7 @@ class DeviceArray(Module):
         numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
         made: tuple[Tensor, Tensor] = kernel(
             self.acted_on, low, high, x, d, trains.x, trains.d, trains.length, self.generator.key(device=x.device),
-            pulses.rate < 0.0, side, pulses.slots, *(self.hidden[n] for n in own), *numbers,
+            pulses.rate < 0.0, side, *queue_of(pulses.slots), *(self.hidden[n] for n in own), *numbers,
         )  # fmt: skip
         w, counts = made
         self._rebind(w, w if self.persistent is None else where(counts > 0, self._with_write_noise(w), self.weight))

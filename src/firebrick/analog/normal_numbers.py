@@ -21,6 +21,14 @@ def normal_pair(key: Any, position: Any) -> Any:
     return radius * math.cos(angle), radius * math.sin(angle)
 
 
+@kernel.function
+def normal_block(key: Any, block: Any) -> Any:
+    """Four normal numbers, from a block of four random words."""
+    a, b = normal_pair(key, 4 * block)
+    c, d = normal_pair(key, 4 * block + 2)
+    return a, b, c, d
+
+
 _DRAW: dict[str, Any] = {
     "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "out": results(float32, "rows, columns"),
 }  # fmt: skip

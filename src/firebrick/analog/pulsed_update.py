@@ -2,6 +2,10 @@
 
 Each pulse acts on the weight that the pulse before left. All pulses that a cross-point gets in one sample have one sign, so
 their order within the sample does not matter.
+
+Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
+the counts of several samples in a *queue*, an integer with ``bits`` bits for each sample that gives pulses, and then takes
+pulses from it, four for each block of random words, whichever samples they are of.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from firebrick.analog.normal_numbers import normal_pair
+from firebrick.analog.normal_numbers import normal_block
 from firebrick.analog.pulse_trains import word_of
 from firebrick.analog.typed_kernel import changes, reads, results
 from firebrick.analog.update_parameters import PulseType
@@ -70,11 +74,39 @@ def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     return rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
 
 
-COUNTS: dict[PulseType, HelperFunction] = {
-    PulseType.STOCHASTIC_COMPRESSED: coincidences, PulseType.STOCHASTIC: coincidences, PulseType.MEAN_COUNT: mean_count,
-    PulseType.DETERMINISTIC_IMPLICIT: expected_count,
+@kernel.function
+def any_fires(d: Any, length: Any, b: Any, i: Any) -> Any:
+    """Whether the line of a row fires in a sample."""
+    found = word_of(0)
+    if length[b] > 0:
+        for w in range(d.shape[1]):
+            found = found | d[b, w, i]
+    return found != word_of(0)
+
+
+@kernel.function
+def may_fire(d: Any, length: Any, b: Any, i: Any) -> Any:
+    """Whether the level of a row is above 0 in a sample."""
+    return length[b] > 0 and d[b, i] > 0
+
+
+COUNTS: dict[PulseType, tuple[HelperFunction, HelperFunction]] = {
+    PulseType.STOCHASTIC_COMPRESSED: (coincidences, any_fires), PulseType.STOCHASTIC: (coincidences, any_fires),
+    PulseType.MEAN_COUNT: (mean_count, may_fire), PulseType.DETERMINISTIC_IMPLICIT: (expected_count, may_fire),
 }  # fmt: skip
-"""Pulse type → number of pulses that a cross-point gets in a sample."""
+"""Pulse type → number of pulses that a cross-point gets in a sample, and whether its row gets any."""
+QUEUE = 62
+"""Bits of a queue, an int64 that is not negative."""
+
+
+def queue_of(slots: int) -> tuple[int, int]:
+    """Bits of a queue for each sample, and samples of a queue.
+
+    Args:
+        slots: The longest train, which is the largest count.
+    """
+    bits = slots.bit_length() + 1
+    return bits, QUEUE // bits
 
 
 @lru_cache(maxsize=256)
@@ -92,43 +124,52 @@ def update_kernel(
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
-        learning rate is negative, which pulses count (see ``device_array.BOTH``), and the parameters. Its results are the
+        learning rate is negative, which pulses count (see ``device_array.BOTH``), ``queue_of`` the trains, and the parameters. Its results are the
         weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
-    count_of = COUNTS[pulse_type]
+    count_of, fires = COUNTS[pulse_type]
 
     def pulsed_update(
         weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, key: Any, ascent: Any,
-        side: Any, slots: Any, parameters: Any, pulses: Any,
+        side: Any, bits: Any, capacity: Any, parameters: Any, pulses: Any,
     ) -> None:  # fmt: skip
         i, j = kernel.index()
         w, least, most = weights[i, j], low[i, j], high[i, j]
-        total = 0
-        quads = (slots + 3) // 4
-        for b in range(x.shape[0]):
-            n = count_of(x_lines, d_lines, length, b, i, j)
-            up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
-            if side != 0:  # devices that only get pulses up: those up, or those down
-                n = n if up == (side > 0) else 0
-                up = True
-            if n > 0:
-                total += n
-                for q in range((n + 3) // 4):
-                    z0, z1, z2, z3 = 0.0, 0.0, 0.0, 0.0
+        total, blocks = 0, 0
+        queue, place, queued = 0, 0, 0
+        for b in range(x.shape[0] + 1):
+            if b < x.shape[0]:
+                if fires(d_lines, length, b, i):
+                    n = count_of(x_lines, d_lines, length, b, i, j)
+                    up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                    if side != 0:  # devices that only get pulses up: those up, or those down
+                        n = n if up == (side > 0) else 0
+                        up = True
+                    if n > 0:
+                        total += n
+                        queue = queue | ((2 * n + (1 if up else 0)) << place)
+                        place += bits
+                    queued += 1
+            if queued == capacity or b == x.shape[0]:
+                left = 0
+                rises = False
+                while left + queue > 0:
+                    z = (0.0, 0.0, 0.0, 0.0)
                     if noisy:
-                        place = 4 * (((b * quads + q) * weights.shape[0] + i) * weights.shape[1] + j)
-                        z0, z1 = normal_pair(key, place)
-                        z2, z3 = normal_pair(key, place + 2)
-                    w = min(max(step((w, up, z0), parameters, (i, j)), least), most)
-                    if 4 * q + 1 < n:
-                        w = min(max(step((w, up, z1), parameters, (i, j)), least), most)
-                    if 4 * q + 2 < n:
-                        w = min(max(step((w, up, z2), parameters, (i, j)), least), most)
-                    if 4 * q + 3 < n:
-                        w = min(max(step((w, up, z3), parameters, (i, j)), least), most)
+                        z = normal_block(key, (blocks * weights.shape[0] + i) * weights.shape[1] + j)
+                    blocks += 1
+                    for c in kernel.unrolled(4):
+                        if left == 0:
+                            left = (queue & ((1 << bits) - 1)) >> 1
+                            rises = (queue & 1) == 1
+                            queue = queue >> bits
+                        if left > 0:
+                            w = min(max(step((w, rises, z[c]), parameters, (i, j)), least), most)
+                            left -= 1
+                place, queued = 0, 0
         weights[i, j] = w
         pulses[i, j] = count_of_pulses(total)
 
@@ -136,7 +177,7 @@ def update_kernel(
         "weights": changes(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "slots": int,
+        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "bits": int, "capacity": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),
