@@ -15,7 +15,7 @@ from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.normal_numbers import normals
 from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
-from firebrick.analog.pulsed_update import queue_of, update_kernel
+from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32
@@ -28,6 +28,7 @@ from firebrick.functions.elementwise import log, maximum, minimum, where
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import sum as total
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.random import Generator
@@ -146,12 +147,14 @@ class DeviceArray(Module):
             self.change(change, pulses.parameters.pulse_type)
             return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
         own, shared = model.names(self.hidden)
-        kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy)
+        joint = model.joint_pulses()
+        kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy, joint)
         low, high = model.limits(dict(self.hidden))
         numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
+        longest = largest(trains.length) if x.shape[0] else 0
         made: tuple[Tensor, Tensor] = kernel(
             self.acted_on, low, high, x, d, trains.x, trains.d, trains.length, self.generator.key(device=x.device),
-            pulses.rate < 0.0, side, *queue_of(pulses.slots), *(self.hidden[n] for n in own), *numbers,
+            pulses.rate < 0.0, side, longest, *(self.hidden[n] for n in own), *numbers,
         )  # fmt: skip
         w, counts = made
         self._rebind(w, w if self.persistent is None else where(counts > 0, self._with_write_noise(w), self.weight))
