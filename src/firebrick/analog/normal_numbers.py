@@ -69,9 +69,13 @@ def normal_block(key: Any, block: Any) -> Any:
 _DRAW: dict[str, Any] = {
     "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "out": results(float32, "rows, columns"),
 }  # fmt: skip
+_OF_ROWS: dict[str, Any] = {
+    "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "first": int,
+    "out": results(float32, "rows, columns"),
+}  # fmt: skip
 
 
-@typed_kernel("rows, (columns + 1) // 2", **_DRAW)
+@typed_kernel("rows, (columns + 3) // 4", **_DRAW)
 def normals(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
     """Independent normal numbers [rows, columns].
 
@@ -82,16 +86,25 @@ def normals(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
         stream: Number of the draw with this key; different ones are independent.
         out: The numbers.
     """
-    i, half = kernel.index()
-    place = 2 * ((stream * rows + i) * ((columns + 1) // 2) + half)
-    first, second = normal_pair(key, place)
-    out[i, 2 * half] = first
-    if 2 * half + 1 < columns:
-        out[i, 2 * half + 1] = second
+    i, quarter = kernel.index()
+    found = normal_block(key, (stream * rows + i) * ((columns + 3) // 4) + quarter)
+    for c in kernel.unrolled(4):
+        if 4 * quarter + c < columns:
+            out[i, 4 * quarter + c] = found[c]
 
 
-@typed_kernel("rows, columns", **_DRAW)
-def uniforms(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
-    """Uniform numbers [rows, columns] in [0, 1); arguments as of ``normals``."""
+@typed_kernel("rows, (columns + 3) // 4", **_OF_ROWS)
+def normals_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
+    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
+    i, quarter = kernel.index()
+    found = normal_block(key, ((stream << 32) + first + i) * ((columns + 3) // 4) + quarter)
+    for c in kernel.unrolled(4):
+        if 4 * quarter + c < columns:
+            out[i, 4 * quarter + c] = found[c]
+
+
+@typed_kernel("rows, columns", **_OF_ROWS)
+def uniforms_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
+    """Uniform numbers in [0, 1) of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
     i, j = kernel.index()
-    out[i, j] = kernel.random_uniform(key, (stream * rows + i) * (2 * ((columns + 1) // 2)) + j)
+    out[i, j] = kernel.random_uniform(key, ((stream << 32) + first + i) * (4 * ((columns + 3) // 4)) + j)

@@ -35,6 +35,7 @@ from firebrick.functions.statistical import max as largest
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.random import Generator, initial_generator
+from firebrick.random.draws import rows
 
 
 class Tile(Module):
@@ -123,12 +124,13 @@ class Tile(Module):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True)
+        before = rows_before(x)
+        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", before, True)
         if self.scale is not None:
             with no_grad():
                 y = y * self.scale
         if grad_enabled() and (x.node is not None or self.weight.node is not None):
-            op = _recorded(self._pull)
+            op = _recorded(partial(self._pull, before))
             hooks.record(op, (vectors, self.weight), {}, (y,))
         return reshape(y, (*x.shape[:-1], self.rows))
 
@@ -139,18 +141,23 @@ class Tile(Module):
             d: Float32 tensor [..., rows].
         """
         vectors = self._vectors("d", d, self.rows)
+        return reshape(self._backward(vectors, rows_before(d)), (*d.shape[:-1], self.columns))
+
+    def _backward(self, vectors: Tensor, before: int) -> Tensor:
         with no_grad():
             vectors = vectors if self.scale is None else vectors * self.scale
             transposed = matrix_transpose(self.weight)
-        x = self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False)
-        return reshape(x, (*d.shape[:-1], self.columns))
+        return self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", before, False)
 
-    def _product(self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool) -> Tensor:
+    def _product(
+        self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, before: int, bounded: bool
+    ) -> Tensor:
         with no_grad():
             if io.is_perfect:
                 return analog_product(x, weights, io, {}, x, None)
             scale = self._average(x, io, average) if getattr(self, average) is not None else None
-            return analog_product(x, weights, io, dict(drawn), self.generator.key(device=x.device), scale, bounded)
+            key = self.generator.key(device=x.device)
+            return analog_product(x, weights, io, dict(drawn), key, scale, bounded, before)
 
     def _average(self, x: Tensor, io: IOParameters, name: str) -> Tensor:
         """The running mean of the largest absolute inputs at each vector; in training it goes on."""
@@ -167,14 +174,14 @@ class Tile(Module):
         setattr(self, name, means[n - 1, 0])
         return means
 
-    def _pull(self, cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
+    def _pull(self, before: int, cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
         d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
         x, _ = r.inputs
         of_weights = None
         if r.needs[1]:
             of_weights = matmul(matrix_transpose(d if self.scale is None else d * self.scale), x)
             keep(of_weights, (Factors(x, d),))
-        return (self.backward(d) if r.needs[0] else None), of_weights
+        return (self._backward(d, before) if r.needs[0] else None), of_weights
 
     # update
 
@@ -369,6 +376,12 @@ class Tile(Module):
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")
         check_shape("Tile", name, v, f"..., {size}", size)
         return v if v.ndim == 2 else reshape(v, (math.prod(v.shape[:-1]), size))
+
+
+def rows_before(vectors: Tensor) -> int:
+    """How many vectors of the whole batch come before those of a share, whose first axis is the batch."""
+    before = rows.get()
+    return before * math.prod(vectors.shape[1:-1]) if before and vectors.ndim > 1 else 0
 
 
 def _recorded(pull: Any) -> Op:

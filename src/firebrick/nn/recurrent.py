@@ -185,7 +185,7 @@ def _run(
         found = []
         for direction, suffix in enumerate(layer):
             w = weights_of(module, suffix)
-            inputs = project(w, y, joined)
+            inputs = _projected(w, y, joined, length, batch)
             if starts is None:
                 start = tuple(zeros((batch, size), dtype=y.dtype, device=x.device) for size in state_sizes)
             else:
@@ -198,6 +198,14 @@ def _run(
     y = reshape(y, (length, batch, y.shape[1]))
     last = tuple(stack([e[k] for e in ends]) for k in range(len(state_sizes)))
     return (permute_dims(y, (1, 0, 2)) if s.batch_first else y), last
+
+
+def _projected(w: Weights, y: Tensor, joined: bool, length: int, batch: int) -> Tensor:
+    """The inputs of all steps. A module that multiplies gets the batch as first axis, like a dropout."""
+    if isinstance(w.ih, Tensor):
+        return project(w, y, joined)
+    found = project(w, permute_dims(reshape(y, (length, batch, y.shape[1])), (1, 0, 2)), joined)
+    return reshape(permute_dims(found, (1, 0, 2)), (length * batch, found.shape[2]))
 
 
 def _drop(dropout: Dropout, y: Tensor, length: int, batch: int) -> Tensor:
