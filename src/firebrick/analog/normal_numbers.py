@@ -86,21 +86,30 @@ def normals(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
         stream: Number of the draw with this key; different ones are independent.
         out: The numbers.
     """
-    i, quarter = kernel.index()
-    found = normal_block(key, (stream * rows + i) * ((columns + 3) // 4) + quarter)
-    for c in kernel.unrolled(4):
-        if 4 * quarter + c < columns:
-            out[i, 4 * quarter + c] = found[c]
+    i, block = kernel.index()
+    blocks = (columns + 3) // 4
+    found = normal_block(key, (stream * rows + i) * blocks + block)
+    for c in kernel.unrolled(4):  # of each block a number in each quarter of the row, so that neighbours store side by side
+        if block + c * blocks < columns:
+            out[i, block + c * blocks] = found[c]
+
+
+@typed_kernel("rows, columns", **_DRAW)
+def uniforms(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
+    """Uniform numbers [rows, columns] in [0, 1); arguments as of ``normals``."""
+    i, j = kernel.index()
+    out[i, j] = kernel.random_uniform(key, (stream * rows + i) * (4 * ((columns + 3) // 4)) + j)
 
 
 @typed_kernel("rows, (columns + 3) // 4", **_OF_ROWS)
 def normals_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
     """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
-    i, quarter = kernel.index()
-    found = normal_block(key, ((stream << 32) + first + i) * ((columns + 3) // 4) + quarter)
-    for c in kernel.unrolled(4):
-        if 4 * quarter + c < columns:
-            out[i, 4 * quarter + c] = found[c]
+    i, block = kernel.index()
+    blocks = (columns + 3) // 4
+    found = normal_block(key, ((stream << 32) + first + i) * blocks + block)
+    for c in kernel.unrolled(4):  # of each block a number in each quarter of the row, so that neighbours store side by side
+        if block + c * blocks < columns:
+            out[i, block + c * blocks] = found[c]
 
 
 @typed_kernel("rows, columns", **_OF_ROWS)
