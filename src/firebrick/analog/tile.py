@@ -125,7 +125,7 @@ class Tile(Module):
         """
         vectors = self._vectors("x", x, self.columns)
         before = rows_before(x)
-        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", before, True)
+        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True, before)
         if self.scale is not None:
             with no_grad():
                 y = y * self.scale
@@ -147,10 +147,10 @@ class Tile(Module):
         with no_grad():
             vectors = vectors if self.scale is None else vectors * self.scale
             transposed = matrix_transpose(self.weight)
-        return self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", before, False)
+        return self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False, before)
 
     def _product(
-        self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, before: int, bounded: bool
+        self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool, before: int = 0
     ) -> Tensor:
         with no_grad():
             if io.is_perfect:
