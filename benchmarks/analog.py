@@ -1,8 +1,8 @@
 """``python -m benchmarks.analog``: pulsed updates and products of a tile of 256 × 784 devices, and training steps of a LeNet.
 
-For each device: an update by a batch of 64 with large gradients (d ~ N(0, 1), about 61 million pulses), and with small ones (d / 100), beside
-the figures of a reference simulator where ``--figures`` names a file of them (seconds by name and kind, as ``speed.json`` of such a simulator has
-them). The random numbers are measured alone as well: what share of the update their generation would take bounds it.
+For each device: an update by a batch of 64 with large gradients (d ~ N(0, 1), about 61 million pulses), and with small ones
+(d / 100), beside the figures of a reference simulator where ``--figures`` names a JSON file of them (``results``: name → kind →
+``median_s``). The random numbers are measured alone as well: their generation bounds an update with noise.
 
 Updates are repeated on one tile, so weights come near their bounds, as in training.
 """
@@ -15,7 +15,7 @@ import os
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,17 @@ NUMBERS = (1 << 18, 64)
 """Items, and blocks of four random numbers of an item, of the generator alone."""
 
 
+CLOCK: dict[str, Callable[[], float]] = {"of": perf_counter}
+
+
 def seconds(fn: Callable[[], Any], rounds: int) -> list[float]:
     """Seconds of each call but the first."""
-    found = []
+    found, clock = [], CLOCK["of"]
     for k in range(rounds + 1):
-        start = perf_counter()
+        start = clock()
         fn()
         if k:
-            found.append(perf_counter() - start)
+            found.append(clock() - start)
     return found
 
 
@@ -118,7 +121,8 @@ def products(rounds: int) -> list[tuple[str, float]]:
     rng = np.random.default_rng(1)
     x, d = (fb.asarray(rng.normal(size=(BATCH, n)).astype(np.float32)) for n in (SIZE[1], SIZE[0]))
     periphery = {
-        "perfect": {"is_perfect": True}, "default": {}, "no bound management": {"bound_management": analog.BoundManagementType.NONE},
+        "perfect": {"is_perfect": True}, "default": {},
+        "no bound management": {"bound_management": analog.BoundManagementType.NONE},
         "ir_drop": {"ir_drop": 1.0}, "pcm_read noise": {"w_noise": 0.02, "w_noise_type": analog.WeightNoiseType.PCM_READ},
     }  # fmt: skip
     found = []
@@ -132,30 +136,37 @@ def products(rounds: int) -> list[tuple[str, float]]:
     return found
 
 
-def lenet(rounds: int) -> list[tuple[str, float]]:
-    """(name, median seconds) of compiled training steps of a LeNet at batch 64."""
+def training_step(device: Any) -> Callable[[], Any]:
+    """A compiled training step of a LeNet of such devices at batch 64."""
     import firebrick as fb
     from firebrick import analog, nn
 
     rng = np.random.default_rng(2)
     x = fb.asarray(rng.normal(size=(64, 1, 28, 28)).astype(np.float32))
     y = fb.asarray(rng.integers(0, 10, 64))
+    digital = nn.Sequential(
+        nn.Conv2d(1, 16, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(512, 128), nn.Tanh(), nn.Linear(128, 10),
+    )  # fmt: skip
+    model = analog.convert(digital, analog.RPUConfig(device), seed=0)
+    optimizer = analog.SGD(model, lr=0.01)
+
+    @fb.jit
+    def step() -> Any:
+        value, gradients = fb.value_and_grad(lambda m: fb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, gradients)
+        return value
+
+    return lambda: step().item()
+
+
+def lenet(rounds: int) -> list[tuple[str, float]]:
+    """(name, median seconds) of training steps."""
+    from firebrick import analog
+
     found = []
     for name, device in (("ConstantStep", analog.ConstantStepDevice()), ("SoftBounds", analog.SoftBoundsDevice())):
-        digital = nn.Sequential(
-            nn.Conv2d(1, 16, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
-            nn.Linear(512, 128), nn.Tanh(), nn.Linear(128, 10),
-        )  # fmt: skip
-        model = analog.convert(digital, analog.RPUConfig(device), seed=0)
-        optimizer = analog.SGD(model, lr=0.01)
-
-        @fb.jit
-        def step(model: Any, x: Any, y: Any, optimizer: Any = optimizer) -> Any:
-            value, gradients = fb.value_and_grad(lambda m: fb.cross_entropy(m(x), y))(model)
-            optimizer.update(model, gradients)
-            return value
-
-        found.append((f"LeNet step batch 64, {name}", statistics.median(seconds(lambda: step(model, x, y).item(), rounds))))
+        found.append((f"LeNet step batch 64, {name}", statistics.median(seconds(training_step(device), rounds))))
     return found
 
 
@@ -165,9 +176,12 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=5, help="calls that count (5)")
     p.add_argument("--threads", type=int, default=2, help="threads (2)")
     p.add_argument("--only", nargs="*", default=[], help="parts of names of devices")
+    p.add_argument("--processor-time", action="store_true", help="processor time of one thread, for a busy machine")
     p.add_argument("--figures", type=Path, help="JSON file of a reference simulator's seconds")
     p.add_argument("--json", default="benchmarks/results/analog.json", help="file to write")
     args = p.parse_args()
+    if args.processor_time:
+        args.threads, CLOCK["of"] = 1, process_time
     os.environ["FIREBRICK_NUM_THREADS"] = str(args.threads)
     import firebrick as fb
 

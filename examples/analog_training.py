@@ -1,10 +1,10 @@
-"""Training on simulated resistive devices with soft bounds: plain SGD by pulses, Tiki-Taka version 2 and AGAD, beside digital training.
+"""Training on simulated resistive devices with soft bounds: plain SGD by pulses, Tiki-Taka and AGAD, beside digital training.
 
 python examples/analog_training.py
 python examples/analog_training.py --data fashion-mnist --root DIR
 
-The weight of a device with soft bounds decays with each pulse, towards a point of its own. Plain SGD ends at a compromise between gradients and this
-decay. Tiki-Taka gathers gradients on a fast array and moves what is significant to a slow one.
+The weight of a device with soft bounds decays with each pulse, towards a point of its own. Plain SGD ends at a compromise
+between gradients and this decay. Tiki-Taka gathers gradients on a fast array and moves what is significant to a slow one.
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ def test_no_step_of_a_sequence_is_left_out_of_an_update() -> None:
         found = model.weight_hh_l0.tiles[0][0]
         seen: list[int] = []
         right = found.update
-        object.__setattr__(found, "update", lambda v, d, lr, seen=seen, right=right: (seen.append(v.shape[0]), right(v, d, lr))[1])
+        object.__setattr__(
+            found, "update", lambda v, d, lr, seen=seen, right=right: (seen.append(v.shape[0]), right(v, d, lr))[1]
+        )
         analog.SGD(model, lr=5.0).update(model, fb.grad(loss)(model, x[:, :length]))
         assert seen == [2 * length]
         pulses.append(int(np.sum(found.weight.numpy() != tile.weight.numpy())))

@@ -45,7 +45,10 @@ CELLS: dict[str, analog.UnitCell] = {
         (SOFT, STEP), transfer_forward=PERFECT, transfer_lr=3.0, random_selection=True, with_reset_prob=0.3
     ),
     "Tiki-Taka of three, own factors": analog.TransferCompound(
-        (SOFT, SOFT, STEP), gamma_vec=(0.1, 0.3, 2.0), transfer_every_vec=(1.0, 3.0), transfer_lr_vec=(2.0, 1.0),
+        (SOFT, SOFT, STEP),
+        gamma_vec=(0.1, 0.3, 2.0),
+        transfer_every_vec=(1.0, 3.0),
+        transfer_lr_vec=(2.0, 1.0),
         transfer_forward=PERFECT,
     ),
     "Tiki-Taka, buffered, of rows": analog.BufferedTransferCompound(
@@ -58,7 +61,11 @@ CELLS: dict[str, analog.UnitCell] = {
         (SOFT, STEP), fast_lr=0.3, correct_gradient_magnitudes=True, transfer_every=-0.2, transfer_forward=PERFECT
     ),
     "dynamic, corrected": analog.DynamicTransferCompound(
-        (SOFT, STEP), fast_lr=0.1, in_chop_prob=0.25, experimental_correct_accumulation=True, transfer_lr=3.0,
+        (SOFT, STEP),
+        fast_lr=0.1,
+        in_chop_prob=0.25,
+        experimental_correct_accumulation=True,
+        transfer_lr=3.0,
         transfer_forward=PERFECT,
     ),
     "mixed precision, random rows": analog.MixedPrecisionCompound((STEP,), n_rows_per_transfer=2, random_row=True),

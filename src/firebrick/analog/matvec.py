@@ -107,8 +107,8 @@ class Noise:
 
 
 COMPILED = 1 << 22
-"""Multiplications of a product from which it runs as a program, which is compiled for its shapes: in about 0.1 s, at its first call.
-By shape alone, so that a run that is resumed has the same bits."""
+"""Multiplications of a product from which it runs as a program, which is compiled for its shapes at its first call, in about
+0.1 s. By shape alone, so that a run that is resumed has the same bits."""
 
 
 def analog_product(

@@ -15,7 +15,6 @@ from firebrick.functions.kernels import kernel
 from firebrick.scalar.expr import Expr, bitcast, cast, const, load, ne, polynomial, select
 from firebrick.scalar.math import log_of_normal
 
-
 SINE = (0.9999999969177027, -0.1666665067399689, 0.00833203578560889, -0.0001950390425188647)
 """sin(x) / x by powers of x², for |x| ≤ π / 4: interpolated at the nodes of Chebyshev."""
 COSINE = (
@@ -27,9 +26,9 @@ COSINE = (
 def _pair() -> tuple[Expr, Expr]:
     """Two normal numbers of two random words.
 
-    The first word is the radius √(-2 log v), v = (⌊word / 2⌋ + 1) / 2^31. Of the second 30 bits are an angle in [-π / 4, π / 4),
+    The first word is the radius √(-2 log v), v = (⌊word / 2⌋ + 1) / 2^31. Of the second, 30 bits are an angle in [-π/4, π/4),
     and two bits turn the point by a multiple of a right angle. The square root is a reciprocal one by three steps of Newton's
-    method, from an estimate by its exponent: a division or a square root of the processor takes as long as all the rest.
+    method, from an estimate by its exponent: a square root of the processor takes as long as all the rest.
     """
     of_radius, of_angle = load(0, "uint32"), load(1, "uint32")
     v = (cast(cast(of_radius >> 1, "int32"), "float32") + 1.0) * 2.0**-31
@@ -114,6 +113,6 @@ def normals_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, 
 
 @typed_kernel("rows, columns", **_OF_ROWS)
 def uniforms_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
-    """Uniform numbers in [0, 1) of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
+    """Uniform numbers in [0, 1) of rows ``first``, ``first`` + 1, … of 2^32 rows; other arguments as of ``normals``."""
     i, j = kernel.index()
     out[i, j] = kernel.random_uniform(key, ((stream << 32) + first + i) * (4 * ((columns + 3) // 4)) + j)

@@ -7,8 +7,8 @@ Cross-points are the lanes of vectors, and most samples give most of them no pul
 the counts of several samples in a *queue*, an integer with ``bits`` bits for each sample that gives pulses, and then takes
 pulses from it, four for each block of random words, whichever samples they are of.
 
-Where the step of noisy pulses does not depend on the weight, the sum of all pulses of a queue is one normal number, as long as no
-bound is in reach; cross-points near a bound take pulse after pulse.
+Where the step of noisy pulses does not depend on the weight, the sum of all pulses of a queue is one normal number, as long as
+no bound is in reach; cross-points near a bound take pulse after pulse.
 """
 
 from __future__ import annotations
@@ -121,13 +121,13 @@ def update_kernel(
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
-        learning rate is negative, which pulses count (see ``device_array.BOTH``), the length of the longest train, and the parameters. Its results are the
-        weights, and the number of pulses that each cross-point got.
+        learning rate is negative, which pulses count (see ``device_array.BOTH``), the length of the longest train, and the
+        parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
-    joins, at_once = joint is not None, None if joint is None else IndexedFunction(joint, step.axes)
+    joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
     count_of, fires = COUNTS[pulse_type]
 
     def pulsed_update(
@@ -144,7 +144,7 @@ def update_kernel(
         capacity = QUEUE // bits
         queue, place, queued, blocks = 0, 0, 0, 0
         for b in range(x.shape[0] + 1):
-            if b < x.shape[0]:
+            if b < x.shape[0]:  # noqa: SIM102 the second condition reads vector b
                 if fires(d_lines, b, i):
                     n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
                     up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent

@@ -50,7 +50,7 @@ def converted(kind: type, layer: Module, config: RPUConfig, generator: Generator
         config: Of the tiles.
         generator: From which the tiles get their generators.
     """
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     for name, value in vars(layer.fork()).items():
         setattr(made, name, value)
     return made, with_tiles(made, config, generator)
@@ -247,8 +247,8 @@ class RNNCell(DigitalRNNCell):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, *, nonlinearity: str = "tanh", config: RPUConfig | None = None,
-        seed: int | None = None, generator: Generator | None = None, device: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, *, nonlinearity: str = "tanh",
+        config: RPUConfig | None = None, seed: int | None = None, generator: Generator | None = None, device: Any = None,
     ) -> None:  # fmt: skip
         own = _generator(seed, generator)
         super().__init__(input_size, hidden_size, bias, nonlinearity=nonlinearity, generator=own, device=device)

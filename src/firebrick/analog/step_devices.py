@@ -39,8 +39,8 @@ class ConstantStepDevice(PulsedDevice):
 
 @kernel.function
 def _sum_of_steps(w: Any, ups: Any, downs: Any, xi: Any, dwmin_up: Any, dwmin_down: Any, dw_min_std: Any) -> Any:
-    """The sum of steps of constant size, and how far it comes: a partial sum of the noise is beyond 8 of its standard deviations
-    with a probability below 1e-14."""
+    """The sum of steps of constant size, and how far it comes: the noise of a part of the pulses is beyond 8 of its standard
+    deviations with a probability below 1e-14."""
     rise, fall = ups * dwmin_up, downs * dwmin_down
     spread = dw_min_std * math.sqrt(rise * dwmin_up + fall * dwmin_down)
     reach = 8.0 * spread

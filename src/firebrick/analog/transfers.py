@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -102,9 +102,7 @@ class TransferCompound(UnitCell):
         n = len(self.unit_cell_devices)
         if n < 2:
             raise ConfigError(f"{name}: at least two devices", f"{n}", "pass two")
-        check_flags(
-            name, self, "units_in_mbatch", "scale_fast_lr", "scale_transfer_lr", "transfer_columns", "random_selection"
-        )
+        check_flags(name, self, "units_in_mbatch", "scale_fast_lr", "scale_transfer_lr", "transfer_columns", "random_selection")
         check_numbers(name, self, "gamma", "transfer_lr", "with_reset_prob", least=0.0)
         check_numbers(name, self, "fast_lr")
         self._check_period()
@@ -352,9 +350,7 @@ class ChoppedTransferCompound(TransferCompound):
         super().__post_init__()
         name = type(self).__name__
         check_two(self)
-        check_flags(
-            name, self, "in_chop_random", "forget_buffer", "no_buffer", "auto_scale", "correct_gradient_magnitudes"
-        )
+        check_flags(name, self, "in_chop_random", "forget_buffer", "no_buffer", "auto_scale", "correct_gradient_magnitudes")
         check_numbers(name, self, "buffer_granularity", "step", above=0.0)
         check_numbers(name, self, "auto_granularity", "momentum", least=0.0)
         for key in ("in_chop_prob", "out_chop_prob", "auto_momentum"):
@@ -445,8 +441,10 @@ class ChoppedTransferCompound(TransferCompound):
         if not self.correct_gradient_magnitudes:
             return absolute(rate) / self._threshold(tile)
         steps = self.unit_cell_devices[1].granularity / self._fast_step
-        return absolute(rate) / maximum(absolute(tile.state_of_cell["rate_of_fast"].detach()), 1e-30) / (
-            self._threshold(tile) * steps
+        return (
+            absolute(rate)
+            / maximum(absolute(tile.state_of_cell["rate_of_fast"].detach()), 1e-30)
+            / (self._threshold(tile) * steps)
         )
 
     def _signal(self, tile: Tile, column: int, x: Tensor, v: Tensor) -> Tensor:

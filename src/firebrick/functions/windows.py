@@ -262,8 +262,8 @@ def patch_rows(
         whole, reach = n + before + after, d * (k - 1) + 1
         if reach > whole:
             raise ShapeError(
-                f"{where}: the kernel must fit into the padded image", f"kernel {k} with dilation {d}, size {n} + {before + after}",
-                "pad more, or take a smaller kernel",
+                f"{where}: the kernel must fit into the padded image",
+                f"kernel {k} with dilation {d}, size {n} + {before + after}", "pad more, or take a smaller kernel",
             )  # fmt: skip
         sizes.append((whole - reach) // s + 1)
     rows = pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x

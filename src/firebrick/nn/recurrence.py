@@ -47,7 +47,7 @@ def times(w: Parameter | Module) -> Callable[[Tensor], Tensor]:
 
 def rows_of(w: Parameter | Module) -> int:
     """Rows of a matrix of weights."""
-    found: int = w.shape[0] if isinstance(w, Tensor) else w.rows
+    found: int = w.shape[0] if isinstance(w, Tensor) else vars(w)["rows"]
     return found
 
 
