@@ -78,7 +78,10 @@ CELLS: dict[str, analog.UnitCell] = {
 """Cells of devices without spread and noise."""
 
 
-@pytest.fixture(params=list(CELLS.values()), ids=list(CELLS))
+SLOW = ("dynamic, corrected", "Tiki-Taka of three, own factors")
+
+
+@pytest.fixture(params=[pytest.param(c, id=n, marks=pytest.mark.soak if n in SLOW else ()) for n, c in CELLS.items()])
 def cell(request: pytest.FixtureRequest) -> Any:
     return request.param
 
