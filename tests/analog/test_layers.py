@@ -8,7 +8,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog, nn, optim
-from firebrick.core.errors import ConfigError, GradientError, UnsupportedError
+from firebrick.core.errors import ConfigError, GradientError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner
 
@@ -132,14 +132,6 @@ def test_gradients_that_are_not_of_one_pass_are_refused_by_name(settings: dict[s
     np.testing.assert_array_equal(state_of(model)["layers.2.weight"], before["layers.2.weight"])
 
 
-def test_a_layer_that_is_used_twice_and_several_devices_are_refused() -> None:
-    layer = analog.Linear(4, 4, config=ideal(), seed=0)
-    optimizer = analog.SGD(layer, lr=0.1)
-    gradients = fb.grad(lambda m: fb.sum(m(m(fb.ones((2, 4))))))(layer)
-    with pytest.raises(GradientError, match="one backward pass through one product"):
-        optimizer.update(layer, gradients)
-
-
 def test_frozen_tiles_stay_as_they_are_and_groups_have_rates_of_their_own() -> None:
     model = nn.Sequential(analog.Linear(4, 4, config=ideal(), seed=0), analog.Linear(4, 4, config=ideal(), seed=1))
     model.layers[0].tiles.tiles[0][0].weight.frozen = True
@@ -184,10 +176,8 @@ def test_conversion_leaves_out_what_it_is_told_to() -> None:
     assert isinstance(model.layers[3], nn.Linear)  # the model itself stays digital
     with pytest.raises(ConfigError, match=r"a pattern of exclude matches a layer: layers\.0, layers\.3, layers\.5"):
         analog.convert(model, ideal(), exclude=["head"])
-    with pytest.raises(ConfigError, match=r"a model with nn\.Linear or nn\.Conv2d layers"):
+    with pytest.raises(ConfigError, match=r"a model with layers that can be mapped to tiles \(Linear, Conv1d, Conv2d"):
         analog.convert(nn.Sequential(nn.ReLU()), ideal())
-    with pytest.raises(UnsupportedError, match="one group of channels"):
-        analog.convert(nn.Conv2d(4, 4, 3, groups=2), ideal())
 
 
 def test_weights_that_conversion_clips_are_counted() -> None:

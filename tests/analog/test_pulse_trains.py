@@ -146,7 +146,7 @@ def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.Mo
 )
 def integers(x: Any, n: Any, q: Any, bits: Any, out: Any) -> None:
     i = fb.kernel.index()
-    bits[i] = set_bits(x[i])
+    bits[i] = int(set_bits(x[i]))
     out[i] = rounded(n[i], q[i])
 
 

@@ -40,6 +40,35 @@ CELLS: dict[str, analog.UnitCell] = {
     "Tiki-Taka": analog.TransferCompound((SOFT, STEP), gamma=0.1, transfer_forward=PERFECT),
     "Tiki-Taka of three": analog.TransferCompound((SOFT, SOFT, STEP), transfer_forward=PERFECT, transfer_lr=5.0),
     "Tiki-Taka, buffered": analog.BufferedTransferCompound((SOFT, STEP), transfer_forward=PERFECT, transfer_lr=3.0),
+    "Tiki-Taka of rows": analog.TransferCompound((SOFT, STEP), gamma=0.1, transfer_forward=PERFECT, transfer_columns=False),
+    "Tiki-Taka, at random with resets": analog.TransferCompound(
+        (SOFT, STEP), transfer_forward=PERFECT, transfer_lr=3.0, random_selection=True, with_reset_prob=0.3
+    ),
+    "Tiki-Taka of three, own factors": analog.TransferCompound(
+        (SOFT, SOFT, STEP),
+        gamma_vec=(0.1, 0.3, 2.0),
+        transfer_every_vec=(1.0, 3.0),
+        transfer_lr_vec=(2.0, 1.0),
+        transfer_forward=PERFECT,
+    ),
+    "Tiki-Taka, buffered, of rows": analog.BufferedTransferCompound(
+        (SOFT, STEP), transfer_forward=PERFECT, transfer_lr=3.0, transfer_columns=False
+    ),
+    "chopped, residual": analog.ChoppedTransferCompound(
+        (SOFT, STEP), gamma=0.5, fast_lr=0.1, out_chop_prob=0.1, transfer_forward=PERFECT
+    ),
+    "chopped, corrected": analog.ChoppedTransferCompound(
+        (SOFT, STEP), fast_lr=0.3, correct_gradient_magnitudes=True, transfer_every=-0.2, transfer_forward=PERFECT
+    ),
+    "dynamic, corrected": analog.DynamicTransferCompound(
+        (SOFT, STEP),
+        fast_lr=0.1,
+        in_chop_prob=0.25,
+        experimental_correct_accumulation=True,
+        transfer_lr=3.0,
+        transfer_forward=PERFECT,
+    ),
+    "mixed precision, random rows": analog.MixedPrecisionCompound((STEP,), n_rows_per_transfer=2, random_row=True),
     "chopped": analog.ChoppedTransferCompound((SOFT, STEP), fast_lr=0.1, out_chop_prob=0.1, transfer_forward=PERFECT),
     "chopped, scaled": analog.ChoppedTransferCompound((SOFT, STEP), fast_lr=0.3, auto_scale=True, transfer_forward=PERFECT),
     "dynamic": analog.DynamicTransferCompound((SOFT, STEP), fast_lr=0.1, in_chop_prob=0.25, transfer_forward=PERFECT),
@@ -49,7 +78,10 @@ CELLS: dict[str, analog.UnitCell] = {
 """Cells of devices without spread and noise."""
 
 
-@pytest.fixture(params=list(CELLS.values()), ids=list(CELLS))
+SLOW = ("dynamic, corrected", "Tiki-Taka of three, own factors")
+
+
+@pytest.fixture(params=[pytest.param(c, id=n, marks=pytest.mark.soak if n in SLOW else ()) for n, c in CELLS.items()])
 def cell(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -165,6 +197,40 @@ def test_buffered_transfer_is_that_of_the_formulas() -> None:
     np.testing.assert_allclose(tile.weight.numpy(), want, atol=3e-6)
 
 
+def test_residual_learning_adds_the_fast_array_with_the_signs_of_its_choppers() -> None:
+    cell: Any = CELLS["chopped, residual"]
+    tile = tile_of(cell, rows=5, columns=3)
+    rng = np.random.default_rng(2)
+    signs, seen = set(), 0.0
+    for _ in range(30):
+        x, d = (fb.asarray(rng.normal(size=(4, n)).astype(np.float32)) for n in (3, 5))
+        tile.update(x, d, 0.1)
+        columns, rows = (np.where(tile.state_of_cell[f"chopper_{n}"].numpy(), -1.0, 1.0) for n in ("in", "out"))
+        fast, slow = (a.weight.numpy() for a in tile.arrays)
+        np.testing.assert_allclose(tile.weight.numpy(), 0.5 * rows[:, None] * columns * fast + slow, atol=1e-6)
+        signs.add((*rows, *columns))
+        seen = max(seen, float(np.abs(fast).max()))
+    assert len(signs) > 4
+    assert seen > 0.05
+
+
+@pytest.mark.parametrize("kind", [analog.TransferCompound, analog.BufferedTransferCompound])
+def test_transfers_of_rows_are_those_of_columns_of_the_transposed_tile(kind: Any) -> None:
+    tiles = []
+    for columns in (True, False):
+        cell = kind((SOFT, STEP), transfer_forward=PERFECT, transfer_lr=10.0, transfer_columns=columns,
+                    transfer_update=IMPLICIT)  # fmt: skip
+        tiles.append(tile_of(cell, update=IMPLICIT, rows=4 if columns else 3, columns=3 if columns else 4))
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        x, d = (fb.asarray(rng.normal(size=(3, n)).astype(np.float32)) for n in (3, 4))
+        tiles[0].update(x, d, 0.01)  # too small for trains to be clipped, which d would be alone
+        tiles[1].update(d, x, 0.01)
+    for one, other in zip(tiles[0].arrays, tiles[1].arrays, strict=True):
+        np.testing.assert_allclose(one.weight.numpy(), other.weight.numpy().T, atol=1e-6)
+        assert np.abs(one.weight.numpy()).max() > 0.01
+
+
 @pytest.mark.parametrize("name", ["Tiki-Taka", "dynamic", "one-sided, refreshed"])
 def test_cells_that_decide_on_the_host_are_refused_in_graphs(name: str) -> None:
     tile = tile_of(CELLS[name])
@@ -210,7 +276,13 @@ def test_a_learner_trains_a_model_of_cells_as_it_is_written() -> None:
         ),
         (lambda: analog.ChoppedTransferCompound((STEP,) * 3), "two devices"),
         (lambda: analog.ChoppedTransferCompound((STEP, STEP), in_chop_prob=2.0), r"in_chop_prob is in \[0, 1\]"),
-        (lambda: analog.ChoppedTransferCompound((STEP, STEP), gamma=0.1), "gamma is 0"),
+        (lambda: analog.ChoppedTransferCompound((STEP, STEP), n_reads_per_transfer=2), "n_reads_per_transfer is 1"),
+        (lambda: analog.ChoppedTransferCompound((STEP, STEP), transfer_columns=False), "transfer_columns is True"),
+        (lambda: analog.ChoppedTransferCompound((STEP, STEP), transfer_every=0.0), "a number other than 0"),
+        (lambda: analog.TransferCompound((STEP, STEP), gamma_vec=(1.0,)), "gamma_vec has 2 numbers"),
+        (lambda: analog.TransferCompound((STEP, STEP), gamma_vec=(1.0, 0.0)), "ends with a number other than 0"),
+        (lambda: analog.TransferCompound((STEP, STEP), transfer_lr_vec=(0.0,)), "transfer_lr_vec has 1 numbers above 0"),
+        (lambda: analog.TransferCompound((STEP, STEP), with_reset_prob=0.5, transfer_columns=False), "of devices of columns"),
         (lambda: analog.DynamicTransferCompound((STEP, STEP), in_chop_prob=0.0), "in_chop_prob is above 0"),
         (lambda: analog.MixedPrecisionCompound((STEP, STEP)), "one device"),
         (lambda: analog.MixedPrecisionCompound((STEP,), n_x_bins=1), "n_x_bins is an int of at least 2, or 0"),

@@ -157,3 +157,11 @@ def test_three_engines_agree_on_a_batch_and_train_one_model(tmp_path: Path) -> N
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_every_program_runs_on_every_engine(program: Path, device: str, tmp_path: Path) -> None:
     run(program, tmp_path, needs=("matplotlib", "torch"), device=device)
+
+
+@pytest.mark.slow
+def test_a_lenet_on_resistive_devices_learns_by_every_algorithm(tmp_path: Path) -> None:
+    printed = run(FOLDER / "analog_training.py", tmp_path)
+    for algorithm, least in (("digital", 0.4), ("SGD", 0.2), ("TTv2", 0.2)):
+        assert numbers(printed, f"{algorithm}: accuracy # after one epoch, # in the last three")[1] > least
+    assert numbers(printed, "AGAD: accuracy # after one epoch, # in the last three")

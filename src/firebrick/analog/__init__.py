@@ -2,6 +2,7 @@
 
 import firebrick.nn as _nn  # noqa: F401  before its parts
 import firebrick.optim as _optim  # noqa: F401  before its parts
+from firebrick.analog.attention import MultiheadAttention
 from firebrick.analog.conductance_converters import (
     ConductanceConverter,
     CustomPairConductanceConverter,
@@ -11,7 +12,8 @@ from firebrick.analog.conductance_converters import (
     SinglePairConductanceConverter,
 )
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.conversion import MappedLayer, convert, mapping_report
+from firebrick.analog.conversion import MappedLayer, UnmappedLayer, convert, digital_layers, mapping_report
+from firebrick.analog.convolutions import Conv1d, Conv2d, Conv3d
 from firebrick.analog.drift_accuracy import AccuracyOverTime, accuracy_over_time
 from firebrick.analog.drift_compensation import (
     DriftCompensation,
@@ -39,7 +41,7 @@ from firebrick.analog.io_parameters import (
     NoiseManagementType,
     WeightNoiseType,
 )
-from firebrick.analog.layers import Conv2d, Linear
+from firebrick.analog.layers import Linear
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.mapping_parameter import MappingParameter
 from firebrick.analog.mixed_precision import MixedPrecisionCompound
@@ -58,6 +60,7 @@ from firebrick.analog.operation_costs import CostEstimate, LayerCosts, Operation
 from firebrick.analog.presets import preset, preset_names
 from firebrick.analog.programming_optimization import ProgrammingLimit, optimize_programming
 from firebrick.analog.pulsed_device import DriftParameter, PulsedDevice
+from firebrick.analog.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from firebrick.analog.reference_devices import PowStepReferenceDevice, SoftBoundsReferenceDevice
 from firebrick.analog.response_curves import Response, response
 from firebrick.analog.step_devices import ConstantStepDevice, LinearStepDevice, SoftBoundsDevice, SoftBoundsPmaxDevice
@@ -81,6 +84,9 @@ from firebrick.analog.weight_modifiers import WeightModifierParameter, WeightMod
 from firebrick.analog.weight_pictures import plot_weights
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
     "SGD",
     "AccuracyOverTime",
     "AnalogMVType",
@@ -91,7 +97,9 @@ __all__ = [
     "ChoppedTransferCompound",
     "ConductanceConverter",
     "ConstantStepDevice",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
     "CostEstimate",
     "CustomDriftPCMLikeNoiseModel",
     "CustomPairConductanceConverter",
@@ -102,6 +110,7 @@ __all__ = [
     "ExpStepDevice",
     "Fit",
     "FloatingPointDevice",
+    "GRUCell",
     "GlobalDriftCompensation",
     "GlobalDriftCompensationWithExactReference",
     "HermesNoiseModel",
@@ -111,12 +120,14 @@ __all__ = [
     "InferenceTile",
     "InputRangeCalibrationType",
     "InputRangeParameter",
+    "LSTMCell",
     "LayerCosts",
     "Linear",
     "LinearStepDevice",
     "MappedLayer",
     "MappingParameter",
     "MixedPrecisionCompound",
+    "MultiheadAttention",
     "NPairConductanceConverter",
     "NoiseManagementType",
     "NoiseModel",
@@ -130,6 +141,7 @@ __all__ = [
     "ProgrammingLimit",
     "PulseType",
     "PulsedDevice",
+    "RNNCell",
     "RPUConfig",
     "ReRamCMONoiseModel",
     "ReRamWan2022NoiseModel",
@@ -146,6 +158,7 @@ __all__ = [
     "TileStatistics",
     "TransferCompound",
     "UnitCell",
+    "UnmappedLayer",
     "UpdateParameters",
     "VectorUnitCell",
     "VectorUnitCellUpdatePolicy",
@@ -160,6 +173,7 @@ __all__ = [
     "calibrate_input_ranges",
     "convert",
     "convert_for_inference",
+    "digital_layers",
     "drift_weights",
     "estimate",
     "fit",

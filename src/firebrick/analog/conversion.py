@@ -1,4 +1,4 @@
-"""``convert``: a digital model with the weights of its layers in tiles, and a report of the mapping."""
+"""``convert``: a digital model with the weights of its layers in tiles, and reports of what is mapped and what is not."""
 
 from __future__ import annotations
 
@@ -7,30 +7,43 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
+import firebrick.nn as nn
+from firebrick.analog.attention import PARTS, MultiheadAttention
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.layers import Conv2d, Linear
+from firebrick.analog.convolutions import Conv1d, Conv2d, Conv3d
+from firebrick.analog.layers import Linear
 from firebrick.analog.mapping import TileArray
+from firebrick.analog.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from firebrick.core.errors import ConfigError
 from firebrick.core.lines import warn
-from firebrick.nn import Conv2d as DigitalConv2d
-from firebrick.nn import Linear as DigitalLinear
-from firebrick.nn import Module
+from firebrick.nn import Module, Parameter
 from firebrick.random import Generator, initial_generator
 
 M = TypeVar("M", bound=Module)
-KINDS: dict[type, Any] = {DigitalLinear: Linear, DigitalConv2d: Conv2d}
-"""Digital layer → its analog form."""
+KINDS: dict[type, Any] = {
+    nn.Linear: Linear, nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.RNN: RNN, nn.LSTM: LSTM, nn.GRU: GRU,
+    nn.RNNCell: RNNCell, nn.LSTMCell: LSTMCell, nn.GRUCell: GRUCell,
+}  # fmt: skip
+"""Digital layer → its analog form. The projections of ``nn.MultiheadAttention`` are layers of their own."""
+WITHOUT_FORM = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Bilinear)
+"""Layers that multiply by weights, and have no analog form."""
+ANALOG = (*KINDS.values(), MultiheadAttention)
 
 
 def convert(
     model: M, config: RPUConfig | Callable[[str, Module], RPUConfig | None], *, exclude: Sequence[str] = (),
     seed: int | None = None, generator: Generator | None = None,
 ) -> M:  # fmt: skip
-    """A copy of a model whose linear and convolution layers are analog, with the same weights.
+    """A copy of a model whose linear, convolution and recurrent layers are analog, with the same weights.
+
+    The layers are those of ``nn``: ``Linear``, ``Conv1d``, ``Conv2d``, ``Conv3d``, ``RNN``, ``LSTM``, ``GRU``, their cells, and
+    the projections of ``MultiheadAttention``, which is then an ``analog.MultiheadAttention``; so those of transformers too.
+    Layers that multiply by weights and cannot be mapped to tiles stay digital, with a warning that names them:
+    subclasses of these layers, transposed convolutions, ``Bilinear``, and layers that share a weight with another layer or
+    whose weight another module computes. ``digital_layers`` lists all that stayed digital.
 
     Args:
-        model: The digital model, which stays as it is. Layers are converted that are ``nn.Linear`` or ``nn.Conv2d``, not
-            subclasses of them.
+        model: The digital model, which stays as it is.
         config: Of all tiles; or a function of a layer's path and the layer, which returns its configuration, or None where it
             stays digital.
         exclude: Patterns of paths ("head", "blocks.*.mlp") of layers that stay digital.
@@ -42,7 +55,6 @@ def convert(
 
     Raises:
         ConfigError: No layer is converted, or a pattern matches no layer.
-        UnsupportedError: A layer has a form that tiles do not have; exclude it.
 
     Example:
         >>> import firebrick as fb
@@ -52,43 +64,109 @@ def convert(
         ['analog', 'nn', 'nn']
     """
     own = generator or (initial_generator().fork() if seed is None else Generator(seed))
-    if type(model) in KINDS:
+    if isinstance(model, (*KINDS, *WITHOUT_FORM, nn.MultiheadAttention)):
         root = _Root(model)
         return convert(root, config, exclude=exclude, generator=own).model  # type: ignore[return-value]
     twin = model.fork()
-    paths = {id(m): n for n, m in twin.modules() if type(m) in KINDS}
+    layers = dict(_products(twin))
     for pattern in exclude:
-        if not any(fnmatchcase(path, pattern) for path in paths.values()):
+        if not any(fnmatchcase(path, pattern) for path in layers):
             raise ConfigError(
-                f"analog.convert: a pattern of exclude matches a layer: {', '.join(paths.values()) or 'there is none'}",
+                f"analog.convert: a pattern of exclude matches a layer: {', '.join(layers) or 'there is none'}",
                 repr(pattern), "correct it",
             )  # fmt: skip
-    made: dict[int, Any] = {}
-    clipped = total = 0
-    for number, layer in [(id(m), m) for _, m in twin.modules() if type(m) in KINDS]:
-        path = paths[number]
-        chosen = config(path, layer) if callable(config) else config
-        if chosen is None or any(fnmatchcase(path, pattern) for pattern in exclude):
+    reasons, left = _reasons(twin), []
+    chosen: dict[int, RPUConfig] = {}
+    for path, layer in layers.items():
+        if any(fnmatchcase(path, pattern) for pattern in exclude):
             continue
-        made[number], more = KINDS[type(layer)].of(layer, chosen, own)
-        clipped, total = clipped + more, total + made[number].tiles.rows * made[number].tiles.columns
+        of_layer = config(path, layer) if callable(config) else config
+        if of_layer is not None and id(layer) in reasons:
+            left.append(f"{path} ({reasons[id(layer)]})")
+        elif of_layer is not None:
+            chosen[id(layer)] = of_layer
+    made, clipped = _made(twin, chosen, own)
     if not made:
         raise ConfigError(
-            "analog.convert: a model with nn.Linear or nn.Conv2d layers that are not excluded",
-            f"{type(model).__name__} with {len(paths)} of them", "write analog.Linear where your model multiplies by weights",
-        )  # fmt: skip
+            f"analog.convert: a model with layers that can be mapped to tiles ({', '.join(k.__name__ for k in KINDS)}) and are "
+            "not excluded",
+            f"{type(model).__name__} with {len(layers)} layers that multiply by weights"
+            + (f", but {', '.join(left)}" if left else ""),
+            "write analog.Linear where your model multiplies by weights",
+        )
     for _, part in twin.modules():
         for name, value in list(vars(part).items()):
             replaced = _replaced(value, made)
             if replaced is not value:
                 setattr(part, name, replaced)
     twin._name("")
+    if left:
+        warn(
+            f"analog.convert: these layers stay digital: {', '.join(left)}. Pass exclude= to convert without this warning",
+            UserWarning,
+        )
     if clipped:
+        total = sum(row.rows * row.columns for row in mapping_report(twin))
         warn(
             f"analog.convert: {clipped} of {total} weights were outside of the bounds of their devices and are clipped: "
             "scale them with MappingParameter(weight_scaling_omega=…)", UserWarning,
         )  # fmt: skip
     return twin
+
+
+def _made(twin: Module, chosen: Mapping[int, RPUConfig], own: Generator) -> tuple[dict[int, Module], int]:
+    """The analog forms of the chosen layers by the identity of what they replace, and how many weights were clipped."""
+    made: dict[int, Module] = {}
+    clipped, of_attention = 0, set()
+    for _, layer in twin.modules():
+        if type(layer) is nn.MultiheadAttention:
+            parts = {n: chosen[id(v)] for n, v in vars(layer).items() if n in PARTS and id(v) in chosen}
+            of_attention |= {id(v) for v in vars(layer).values()}
+            if not parts:
+                continue
+            form, more = MultiheadAttention.of(layer, parts, own)
+        elif id(layer) in chosen and id(layer) not in of_attention:
+            form, more = KINDS[type(layer)].of(layer, chosen[id(layer)], own)
+        else:
+            continue
+        for name in ("training", "_forward_hooks"):
+            if name in vars(layer):
+                setattr(form, name, vars(layer)[name])
+        made[id(layer)] = form
+        clipped += more
+    return made, clipped
+
+
+def _products(model: Module) -> list[tuple[str, Module]]:
+    """The digital layers of a model that multiply by weights, with their paths."""
+    kinds = (*KINDS, *WITHOUT_FORM)
+    return [(path, m) for path, m in model.modules() if isinstance(m, kinds) and not isinstance(m, ANALOG)]
+
+
+def _reasons(model: Module) -> dict[int, str]:
+    """Why layers of a model cannot be mapped, by identity."""
+    owners: dict[int, list[tuple[Module, str]]] = {}
+    found: dict[int, str] = {}
+    for path, module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Parameter):
+                owners.setdefault(id(value), []).append((module, f"{path}.{name}" if path else name))
+        if isinstance(module, nn.MultiheadAttention) and type(module) is not nn.MultiheadAttention:
+            inner = (m for _, m in module.modules() if isinstance(m, nn.Linear))
+            found |= {id(m): f"part of {type(module).__name__}, a subclass of nn.MultiheadAttention" for m in inner}
+    for _, layer in _products(model):
+        own = {n: v for n, v in vars(layer).items() if n.startswith(("weight", "bias"))}
+        shared = [place for v in own.values() for m, place in owners.get(id(v), ()) if m is not layer]
+        if type(layer) in WITHOUT_FORM:
+            found[id(layer)] = f"nn.{type(layer).__name__} has no analog form"
+        elif type(layer) not in KINDS:
+            base = next(k for k in (*KINDS, *WITHOUT_FORM) if isinstance(layer, k))
+            found[id(layer)] = f"{type(layer).__name__} is a subclass of nn.{base.__name__}"
+        elif not any(isinstance(v, Parameter) for n, v in own.items() if n.startswith("weight")):
+            found[id(layer)] = "its weight is computed by another module"
+        elif shared:
+            found[id(layer)] = f"it shares {shared[0]}"
+    return found
 
 
 class _Root(Module):
@@ -156,3 +234,39 @@ def mapping_report(model: Module) -> list[MappedLayer]:
             share = module.rows * module.columns / (whole * len(sizes))
             found.append(MappedLayer(path.removesuffix(".tiles"), module.rows, module.columns, sizes, share))
     return found
+
+
+@dataclass(frozen=True)
+class UnmappedLayer:
+    """A layer with weights that are in no tile.
+
+    Attributes:
+        name: Path of the layer in the model.
+        kind: Its class.
+        reason: Why it cannot be mapped; "" if it can.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [row.kind for row in fb.analog.digital_layers(fb.nn.Sequential(fb.nn.Linear(8, 2)))]
+        ['Linear']
+    """
+
+    name: str
+    kind: str
+    reason: str
+
+
+def digital_layers(model: Module) -> list[UnmappedLayer]:
+    """The layers of a model that multiply by weights and are digital, and why they cannot be mapped to tiles.
+
+    Args:
+        model: Any model.
+
+    Example:
+        >>> import firebrick as fb
+        >>> model = fb.nn.Sequential(fb.nn.Linear(8, 2), fb.nn.Bilinear(2, 2, 1))
+        >>> [(row.name, row.reason) for row in fb.analog.digital_layers(model)]
+        [('layers.0', ''), ('layers.1', 'nn.Bilinear has no analog form')]
+    """
+    reasons = _reasons(model)
+    return [UnmappedLayer(path, type(m).__name__, reasons.get(id(m), "")) for path, m in _products(model)]

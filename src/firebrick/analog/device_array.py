@@ -28,6 +28,7 @@ from firebrick.functions.elementwise import log, maximum, minimum, where
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import sum as total
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.random import Generator
@@ -143,20 +144,31 @@ class DeviceArray(Module):
             change = matmul(matrix_transpose(d), x) * -pulses.rate
             if side != BOTH:
                 change = maximum(change * float(side), 0.0)
-            w = self.acted_on + change
-            self.set(self.within(w) if pulses.parameters.pulse_type is PulseType.NONE_WITH_DEVICE else w)
+            self.change(change, pulses.parameters.pulse_type)
             return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
         own, shared = model.names(self.hidden)
-        kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy)
+        joint = model.joint_pulses()
+        kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy, joint)
         low, high = model.limits(dict(self.hidden))
         numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
+        longest = largest(trains.length) if x.shape[0] else 0
         made: tuple[Tensor, Tensor] = kernel(
             self.acted_on, low, high, x, d, trains.x, trains.d, trains.length, self.generator.key(device=x.device),
-            pulses.rate < 0.0, side, pulses.slots, *(self.hidden[n] for n in own), *numbers,
+            pulses.rate < 0.0, side, longest, *(self.hidden[n] for n in own), *numbers,
         )  # fmt: skip
         w, counts = made
         self._rebind(w, w if self.persistent is None else where(counts > 0, self._with_write_noise(w), self.weight))
         return counts
+
+    def change(self, change: Tensor, pulse_type: PulseType) -> None:
+        """Add to the weights by arithmetic, within the bounds of the devices for ``NONE_WITH_DEVICE``.
+
+        Args:
+            change: Untracked tensor [rows, columns].
+            pulse_type: Of the update.
+        """
+        w = self.acted_on + change
+        self.set(self.within(w) if pulse_type is PulseType.NONE_WITH_DEVICE else w)
 
     @property
     def acted_on(self) -> Tensor:

@@ -1,13 +1,13 @@
 """Products of a tile's weights with vectors through the analog periphery, as a program of tensor operations.
 
 All random numbers are numbers of one draw of the tile's generator: the key of a call, and a place that is the stage, the
-repetition by bound management, the vector and the line.
+repetition by bound management, the vector (its number in the whole batch, of which a call may have a share) and the line.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from firebrick.analog.io_parameters import (
     NoiseManagementType,
     WeightNoiseType,
 )
-from firebrick.analog.normal_numbers import normals, uniforms
+from firebrick.analog.normal_numbers import normals_of_rows, uniforms_of_rows
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import full, ones_like, zeros
@@ -35,7 +36,7 @@ from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as total
 from firebrick.functions.utility import any as any_of
-from firebrick.graph import while_loop
+from firebrick.graph import jit, while_loop
 
 Drawn = dict[str, Tensor]
 
@@ -83,27 +84,37 @@ class Noise:
     Attributes:
         key: Of the call.
         repetition: Number of the repetition, int64 [].
+        first: Number of the first vector.
     """
 
     key: Tensor
     repetition: Tensor
+    first: int
 
     STAGES = 16
 
     def normal(self, stage: int, shape: tuple[int, ...]) -> Tensor:
         """Normal numbers of a stage."""
-        found: Tensor = normals(self.key, shape[0], shape[1], self.repetition * self.STAGES + stage)
+        stream = self.repetition * self.STAGES + stage
+        found: Tensor = normals_of_rows(self.key, shape[0], shape[1], stream, self.first)
         return found
 
     def uniform(self, stage: int, shape: tuple[int, ...]) -> Tensor:
         """Uniform numbers of a stage in [0, 1)."""
-        found: Tensor = uniforms(self.key, shape[0], shape[1], self.repetition * self.STAGES + stage)
+        stream = self.repetition * self.STAGES + stage
+        found: Tensor = uniforms_of_rows(self.key, shape[0], shape[1], stream, self.first)
         return found
 
 
+COMPILED = 1 << 22
+"""Multiplications of a product from which it runs as a program, which is compiled for its shapes at its first call, in about
+0.1 s. By shape alone, so that a run that is resumed has the same bits."""
+
+
 def analog_product(
-    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, average: Tensor | None, bounded: bool = True
-) -> Tensor:
+    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, average: Tensor | None, bounded: bool = True,
+    first: int = 0,
+) -> Tensor:  # fmt: skip
     """W x through the periphery, for each row of x.
 
     Args:
@@ -114,20 +125,37 @@ def analog_product(
         key: Of the random numbers.
         average: For AVERAGE_ABS_MAX, the scale of each vector, [samples, 1].
         bounded: Whether there is bound management.
+        first: Number of the first vector, where x is a share of a batch: the noise of a vector is that of its number.
 
     Returns:
         [samples, rows].
     """
+    large = x.shape[0] * weights.size >= COMPILED
+    if not large or hooks.trace() is not None or hooks.levels:
+        return _product(x, weights, drawn, key, average, io, bounded, first)
+    found: Tensor = _program(io, bounded, first, x.aval, weights.aval, x.device.name)(x, weights, drawn, key, average)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _program(io: IOParameters, bounded: bool, first: int, *_of_operands: Any) -> Any:
+    """A product as a program, one for each shape."""
+    return jit(partial(_product, io=io, bounded=bounded, first=first))
+
+
+def _product(
+    x: Tensor, weights: Tensor, drawn: Drawn, key: Tensor, average: Tensor | None, io: IOParameters, bounded: bool, first: int
+) -> Tensor:
     if io.is_perfect:
         return _scaled_back(matmul(x, matrix_transpose(weights)), io)
     scale = _scale(x, io, io.noise_management, average)
-    run = partial(_once, x, weights, io, drawn, key)
+    run = partial(_once, x, weights, io, drawn, key, first)
     zero = asarray(0, device=x.device)
     if not bounded or io.bound_management is BoundManagementType.NONE or io.out_bound == 0.0:
         return _scaled_back(run(scale, zero)[0] * scale, io)
     worst = io.bound_management is BoundManagementType.ITERATIVE_WORST_CASE
     second = _scale(x, io, NoiseManagementType.ABS_MAX_NP_SUM, None) if worst else scale * 2.0
-    first, clipped = run(scale, zero)
+    y, clipped = run(scale, zero)
     limit = min(io.max_bm_factor, io.max_bm_res / (io.inp_step / (2.0 * io.inp_bound)) if io.inp_step else io.max_bm_factor)
     reductions = ones_like(scale)
 
@@ -144,9 +172,9 @@ def analog_product(
     limit_of_repetition = float(np.nextafter(np.float32(limit), np.float32(np.inf)))
     reductions = reductions if worst else reductions * 2.0
     active = clipped & (limit >= 1.0)
-    state = (first * scale, second, reductions, active, zero + 1)
-    y: Tensor = while_loop(more, again, state)[0]
-    return _scaled_back(y, io)
+    state = (y * scale, second, reductions, active, zero + 1)
+    found: Tensor = while_loop(more, again, state)[0]
+    return _scaled_back(found, io)
 
 
 def _scaled_back(y: Tensor, io: IOParameters) -> Tensor:
@@ -184,10 +212,10 @@ def _converted(v: Tensor, step: float, stochastic: Tensor | None) -> Tensor:
 
 
 def _once(
-    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, scale: Tensor, repetition: Tensor
+    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, first: int, scale: Tensor, repetition: Tensor
 ) -> tuple[Tensor, Tensor]:
     """One product before it is scaled back, and which vectors, [samples, 1], had an output clipped."""
-    noise = Noise(key, repetition)
+    noise = Noise(key, repetition, first)
     x = x / scale
     x = _converted(x, io.inp_step, noise.uniform(0, x.shape) if io.inp_sto_round else None)
     x = clip(x, -io.inp_bound, io.inp_bound)

@@ -12,7 +12,7 @@ from firebrick.analog.checks import check_flags, check_numbers
 from firebrick.analog.device_array import pulses_of
 from firebrick.analog.unit_cells import Array, UnitCell
 from firebrick.core.docstrings import documented_like
-from firebrick.core.dtypes import float32
+from firebrick.core.dtypes import float32, int64
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
@@ -35,6 +35,7 @@ class MixedPrecisionCompound(UnitCell):
     Args:
         transfer_every: Mini-batches from one transfer to the next.
         n_rows_per_transfer: Rows of a transfer, the next ones each time; -1 for all.
+        random_row: Whether they begin with a random row.
         granularity_of_transfer: Step g; 0 for that of the device.
         transfer_lr: Factor of what is written.
         n_x_bins: Levels that inputs are rounded to for χ; 0 for none.
@@ -60,13 +61,14 @@ class MixedPrecisionCompound(UnitCell):
     n_d_bins: int = 0
     stoc_round_x: bool = True
     stoc_round_d: bool = True
+    random_row: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
         if len(self.unit_cell_devices) != 1:
             raise ConfigError(f"{name}: one device", f"{len(self.unit_cell_devices)}", "pass one")
-        check_flags(name, self, "stoc_round_x", "stoc_round_d")
+        check_flags(name, self, "stoc_round_x", "stoc_round_d", "random_row")
         check_numbers(name, self, "granularity_of_transfer", least=0.0)
         check_numbers(name, self, "transfer_lr", above=0.0)
         for key, least in (("transfer_every", 1), ("n_x_bins", 0), ("n_d_bins", 0)):
@@ -99,6 +101,8 @@ class MixedPrecisionCompound(UnitCell):
         count = state["mini_batches"].detach() + 1
         step = self.granularity_of_transfer or self.granularity
         due, row = equal(remainder(count, self.transfer_every), 0), state["row"].detach()
+        if self.random_row:
+            row = tile.generator.integers((), low=0, high=tile.rows, dtype=int64, device=x.device)
         some = tile.rows if self.n_rows_per_transfer < 0 else min(self.n_rows_per_transfer, tile.rows)
         chosen = less(remainder(arange(tile.rows, device=x.device) - row, tile.rows), some)
         n = where(logical_and(due, chosen)[:, None], trunc(gradient / step), 0.0)

@@ -9,24 +9,72 @@ import math
 from typing import Any
 
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
+from firebrick.compiler.kernel.language.calls import InlinedExpression
 from firebrick.core.dtypes import float32, uint32
 from firebrick.functions.kernels import kernel
+from firebrick.scalar.expr import Expr, bitcast, cast, const, load, ne, polynomial, select
+from firebrick.scalar.math import log_of_normal
+
+SINE = (0.9999999969177027, -0.1666665067399689, 0.00833203578560889, -0.0001950390425188647)
+"""sin(x) / x by powers of x², for |x| ≤ π / 4: interpolated at the nodes of Chebyshev."""
+COSINE = (
+    0.9999999999524892, -0.4999999961485759, 0.041666616692532694, -0.001388661799974949, 2.437983126404197e-05,
+)  # fmt: skip
+"""cos(x) likewise."""
+
+
+def _pair() -> tuple[Expr, Expr]:
+    """Two normal numbers of two random words.
+
+    The first word is the radius √(-2 log v), v = (⌊word / 2⌋ + 1) / 2^31. Of the second, 30 bits are an angle in [-π/4, π/4),
+    and two bits turn the point by a multiple of a right angle. The square root is a reciprocal one by three steps of Newton's
+    method, from an estimate by its exponent: a square root of the processor takes as long as all the rest.
+    """
+    of_radius, of_angle = load(0, "uint32"), load(1, "uint32")
+    v = (cast(cast(of_radius >> 1, "int32"), "float32") + 1.0) * 2.0**-31
+    square = log_of_normal(v) * -2.0
+    inverse = bitcast(const(0x5F375A86, "int32") - (bitcast(square, "int32") >> 1), "float32")
+    half = square * 0.5
+    for _ in range(3):
+        inverse = inverse * (1.5 - half * inverse * inverse)
+    radius = square * inverse
+    angle = cast(cast(of_angle & 0x3FFFFFFF, "int32") - 0x20000000, "float32") * (math.pi / 2**31)
+    t = angle * angle
+    sine = angle * polynomial(t, SINE)
+    turned = bitcast(polynomial(t, COSINE), "uint32") ^ (of_angle & 0x80000000)
+    cosine = bitcast(turned, "float32")
+    swap = ne(of_angle & 0x40000000, 0)
+    return select(swap, sine, cosine) * radius, select(swap, cosine, sine) * radius
+
+
+_FIRST, _SECOND = (InlinedExpression("a normal number", e) for e in _pair())
 
 
 @kernel.function
 def normal_pair(key: Any, position: Any) -> Any:
-    """Two normal numbers, from the uniform ones at an even position and behind it."""
-    radius = math.sqrt(-2.0 * math.log(1.0 - kernel.random_uniform(key, position)))
-    angle = 6.283185307179586 * kernel.random_uniform(key, position + 1)
-    return radius * math.cos(angle), radius * math.sin(angle)
+    """Two normal numbers, from the random words at an even position and behind it."""
+    a, b = kernel.random_bits(key, position), kernel.random_bits(key, position + 1)
+    return _FIRST(a, b), _SECOND(a, b)
+
+
+@kernel.function
+def normal_block(key: Any, block: Any) -> Any:
+    """Four normal numbers, from a block of four random words."""
+    a, b = normal_pair(key, 4 * block)
+    c, d = normal_pair(key, 4 * block + 2)
+    return a, b, c, d
 
 
 _DRAW: dict[str, Any] = {
     "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "out": results(float32, "rows, columns"),
 }  # fmt: skip
+_OF_ROWS: dict[str, Any] = {
+    "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "first": int,
+    "out": results(float32, "rows, columns"),
+}  # fmt: skip
 
 
-@typed_kernel("rows, (columns + 1) // 2", **_DRAW)
+@typed_kernel("rows, (columns + 3) // 4", **_DRAW)
 def normals(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
     """Independent normal numbers [rows, columns].
 
@@ -37,16 +85,34 @@ def normals(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
         stream: Number of the draw with this key; different ones are independent.
         out: The numbers.
     """
-    i, half = kernel.index()
-    place = 2 * ((stream * rows + i) * ((columns + 1) // 2) + half)
-    first, second = normal_pair(key, place)
-    out[i, 2 * half] = first
-    if 2 * half + 1 < columns:
-        out[i, 2 * half + 1] = second
+    i, block = kernel.index()
+    blocks = (columns + 3) // 4
+    found = normal_block(key, (stream * rows + i) * blocks + block)
+    for c in kernel.unrolled(4):  # of each block a number in each quarter of the row, so that neighbours store side by side
+        if block + c * blocks < columns:
+            out[i, block + c * blocks] = found[c]
 
 
 @typed_kernel("rows, columns", **_DRAW)
 def uniforms(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
     """Uniform numbers [rows, columns] in [0, 1); arguments as of ``normals``."""
     i, j = kernel.index()
-    out[i, j] = kernel.random_uniform(key, (stream * rows + i) * (2 * ((columns + 1) // 2)) + j)
+    out[i, j] = kernel.random_uniform(key, (stream * rows + i) * (4 * ((columns + 3) // 4)) + j)
+
+
+@typed_kernel("rows, (columns + 3) // 4", **_OF_ROWS)
+def normals_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
+    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
+    i, block = kernel.index()
+    blocks = (columns + 3) // 4
+    found = normal_block(key, ((stream << 32) + first + i) * blocks + block)
+    for c in kernel.unrolled(4):  # of each block a number in each quarter of the row, so that neighbours store side by side
+        if block + c * blocks < columns:
+            out[i, block + c * blocks] = found[c]
+
+
+@typed_kernel("rows, columns", **_OF_ROWS)
+def uniforms_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
+    """Uniform numbers in [0, 1) of rows ``first``, ``first`` + 1, … of 2^32 rows; other arguments as of ``normals``."""
+    i, j = kernel.index()
+    out[i, j] = kernel.random_uniform(key, ((stream << 32) + first + i) * (4 * ((columns + 3) // 4)) + j)

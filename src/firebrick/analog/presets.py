@@ -57,6 +57,11 @@ DEVICES: dict[str, Callable[[], Any]] = {
         w_max_dtod=0.3499, w_min=-1.0, w_min_dtod=0.5695, write_noise_std=1.4113, reference_std=0.05,
         subtract_symmetry_point=True, corrupt_devices_range=0.01,
     ),
+    "ReRamArrayHfO2PresetDevice": partial(
+        SoftBoundsReferenceDevice, dw_min=0.4622, dw_min_dtod=0.7125, dw_min_dtod_log_normal=True, dw_min_std=0.2174, w_max=1.0,
+        w_max_dtod=0.43, w_min=-1.0, w_min_dtod=0.60, write_noise_std=0.5841, reference_std=0.05,
+        subtract_symmetry_point=True, corrupt_devices_range=0.01,
+    ),
 }  # fmt: skip
 
 IO: dict[str, Callable[[], IOParameters]] = {
@@ -114,9 +119,14 @@ def _chopped(cell: Callable[..., UnitCell], name: str, **settings: Any) -> RPUCo
     )  # fmt: skip
 
 
-def _pcm_cell() -> RPUConfig:
+def _pcm_cell() -> OneSidedUnitCell:
+    pair = DEVICES["PCMPresetDevice"](), DEVICES["PCMPresetDevice"]()
+    return OneSidedUnitCell(pair, refresh_every=1, refresh_forward=IO["PresetIOParameters"]())
+
+
+def _pcm() -> RPUConfig:
     io = IO["PresetIOParameters"]()
-    return _of_cell(OneSidedUnitCell, ("PCM", "PCM"), refresh_every=1, refresh_forward=io)
+    return RPUConfig(_pcm_cell(), io, io, UpdateParameters())
 
 
 CONFIGS: dict[str, Callable[[], RPUConfig]] = {
@@ -126,7 +136,7 @@ CONFIGS: dict[str, Callable[[], RPUConfig]] = {
     },
     "FloatingPointPreset": _floating_point,
     "StandardHWATrainingPreset": _hardware_aware,
-    "PCMPreset": _pcm_cell,
+    "PCMPreset": _pcm,
     **{f"{n}2Preset": partial(_of_cell, VectorUnitCell, (n,) * 2, update_policy=_SINGLE_RANDOM) for n in NAMES},
     **{f"{n}4Preset": partial(_of_cell, VectorUnitCell, (n,) * 4, update_policy=_SINGLE_RANDOM) for n in NAMES},
     **{f"MixedPrecision{n}Preset": partial(_of_cell, MixedPrecisionCompound, (n,)) for n in (*NAMES, "GokmenVlasov")},
@@ -137,7 +147,7 @@ CONFIGS: dict[str, Callable[[], RPUConfig]] = {
 }
 
 PRESETS: dict[str, Callable[[], Any]] = {
-    **DEVICES, **IO, "PresetUpdateParameters": UpdateParameters, **CONFIGS,
+    **DEVICES, "PCMPresetUnitCell": _pcm_cell, **IO, "PresetUpdateParameters": UpdateParameters, **CONFIGS,
 }  # fmt: skip
 """Name → what makes the preset."""
 

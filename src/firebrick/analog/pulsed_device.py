@@ -200,6 +200,14 @@ class PulsedDevice:
         """The function that gives the weight after a pulse: ``pulse``, unless settings choose between several."""
         return type(self).pulse
 
+    def joint_pulses(self) -> HelperFunction | None:
+        """Several noisy pulses at once, where the law of their sum is known as long as no bound is in reach; None otherwise.
+
+        It is a function of the weight, the numbers of pulses up and down, a normal number and the parameters of ``pulse``, and
+        gives the weight afterwards, and the highest and the lowest weight that the pulses come to.
+        """
+        return None
+
     def populate(self, shape: tuple[int, int], normal: Draw, uniform: Draw) -> dict[str, Array]:
         """Draw the parameters of an array of devices.
 

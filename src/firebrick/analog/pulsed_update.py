@@ -2,6 +2,13 @@
 
 Each pulse acts on the weight that the pulse before left. All pulses that a cross-point gets in one sample have one sign, so
 their order within the sample does not matter.
+
+Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
+the counts of several samples in a *queue*, an integer with ``bits`` bits for each sample that gives pulses, and then takes
+pulses from it, four for each block of random words, whichever samples they are of.
+
+Where the step of noisy pulses does not depend on the weight, the sum of all pulses of a queue is one normal number, as long as
+no bound is in reach; cross-points near a bound take pulse after pulse.
 """
 
 from __future__ import annotations
@@ -9,7 +16,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from firebrick.analog.normal_numbers import normal_pair
+from firebrick.analog.normal_numbers import normal_block, normal_pair
 from firebrick.analog.pulse_trains import word_of
 from firebrick.analog.typed_kernel import changes, reads, results
 from firebrick.analog.update_parameters import PulseType
@@ -20,6 +27,8 @@ from firebrick.functions.kernels import Kernel, kernel
 
 count_of_pulses: Any = int32
 """The cast to int32, in kernels."""
+number_of: Any = float32
+"""The cast to float32, in kernels."""
 STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
 """Pulse types whose counts are those of coincidences in random trains."""
 
@@ -30,13 +39,13 @@ def set_bits(word: Any) -> Any:
     pairs = word - ((word >> word_of(1)) & word_of(0x55555555))
     nibbles = (pairs & word_of(0x33333333)) + ((pairs >> word_of(2)) & word_of(0x33333333))
     octets = (nibbles + (nibbles >> word_of(4))) & word_of(0x0F0F0F0F)
-    return int((octets * word_of(0x01010101)) >> word_of(24))
+    return count_of_pulses((octets * word_of(0x01010101)) >> word_of(24))
 
 
 @kernel.function
 def coincidences(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """Slots of a sample in which both lines of a cross-point fire."""
-    count = 0
+    count = count_of_pulses(0)
     if length[b] > 0:
         for w in range(x.shape[1]):
             count += set_bits(x[b, w, j] & d[b, w, i])
@@ -70,17 +79,35 @@ def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     return rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
 
 
-COUNTS: dict[PulseType, HelperFunction] = {
-    PulseType.STOCHASTIC_COMPRESSED: coincidences, PulseType.STOCHASTIC: coincidences, PulseType.MEAN_COUNT: mean_count,
-    PulseType.DETERMINISTIC_IMPLICIT: expected_count,
+@kernel.function
+def any_fires(d: Any, b: Any, i: Any) -> Any:
+    """Whether the line of a row fires in a sample."""
+    found = word_of(0)
+    for w in range(d.shape[1]):
+        found = found | d[b, w, i]
+    return found != word_of(0)
+
+
+@kernel.function
+def may_fire(d: Any, b: Any, i: Any) -> Any:
+    """Whether the level of a row is above 0 in a sample."""
+    return d[b, i] > 0
+
+
+COUNTS: dict[PulseType, tuple[HelperFunction, HelperFunction]] = {
+    PulseType.STOCHASTIC_COMPRESSED: (coincidences, any_fires), PulseType.STOCHASTIC: (coincidences, any_fires),
+    PulseType.MEAN_COUNT: (mean_count, may_fire), PulseType.DETERMINISTIC_IMPLICIT: (expected_count, may_fire),
 }  # fmt: skip
-"""Pulse type → number of pulses that a cross-point gets in a sample."""
+"""Pulse type → number of pulses that a cross-point gets in a sample, and whether its row gets any."""
+QUEUE = 62
+"""Bits of a queue, an int64 that is not negative."""
 
 
 @lru_cache(maxsize=256)
 def update_kernel(
-    pulse: HelperFunction, hidden: tuple[str, ...], settings: tuple[str, ...], pulse_type: PulseType, noisy: bool
-) -> Kernel:
+    pulse: HelperFunction, hidden: tuple[str, ...], settings: tuple[str, ...], pulse_type: PulseType, noisy: bool,
+    joint: HelperFunction | None = None,
+) -> Kernel:  # fmt: skip
     """The kernel of updates of one device.
 
     Args:
@@ -89,54 +116,82 @@ def update_kernel(
         settings: Names of those that all have in common.
         pulse_type: How pulses are counted.
         noisy: Whether pulses use their normal number; it is 0 otherwise.
+        joint: All pulses of a queue at once: a function of the weight, the numbers of pulses up and down, a normal number
+            and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
-        learning rate is negative, which pulses count (see ``device_array.BOTH``), and the parameters. Its results are the
-        weights, and the number of pulses that each cross-point got.
+        learning rate is negative, which pulses count (see ``device_array.BOTH``), the length of the longest train, and the
+        parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
-    count_of = COUNTS[pulse_type]
+    joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
+    count_of, fires = COUNTS[pulse_type]
 
     def pulsed_update(
         weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, key: Any, ascent: Any,
-        side: Any, slots: Any, parameters: Any, pulses: Any,
+        side: Any, longest: Any, parameters: Any, pulses: Any,
     ) -> None:  # fmt: skip
         i, j = kernel.index()
         w, least, most = weights[i, j], low[i, j], high[i, j]
-        total = 0
-        quads = (slots + 3) // 4
-        for b in range(x.shape[0]):
-            n = count_of(x_lines, d_lines, length, b, i, j)
-            up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
-            if side != 0:  # devices that only get pulses up: those up, or those down
-                n = n if up == (side > 0) else 0
-                up = True
-            if n > 0:
-                total += n
-                for q in range((n + 3) // 4):
-                    z0, z1, z2, z3 = 0.0, 0.0, 0.0, 0.0
+        total = count_of_pulses(0)
+        ups, downs = count_of_pulses(0), count_of_pulses(0)
+        bits, capacity = 1, 0
+        while (longest >> (bits - 1)) > 0:
+            bits += 1
+        capacity = QUEUE // bits
+        queue, place, queued, blocks = 0, 0, 0, 0
+        for b in range(x.shape[0] + 1):
+            if b < x.shape[0]:  # noqa: SIM102 the second condition reads vector b
+                if fires(d_lines, b, i):
+                    n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
+                    up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                    if side != 0:  # devices that only get pulses up: those up, or those down
+                        n = n if up == (side > 0) else count_of_pulses(0)
+                        up = True
+                    if n > 0:
+                        total += n
+                        if joins:
+                            ups += n if up else count_of_pulses(0)
+                            downs += count_of_pulses(0) if up else n
+                        queue = queue | ((2 * int(n) + (1 if up else 0)) << place)
+                        place += bits
+                    queued += 1
+            if queued == capacity or b == x.shape[0]:
+                if joins and queue > 0:
+                    xi, _ = normal_pair(key, 4 * ((blocks * weights.shape[0] + i) * weights.shape[1] + j))
+                    after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                    if highest < most and lowest > least:
+                        w = after
+                        queue = 0
+                        blocks += 1
+                    ups, downs = count_of_pulses(0), count_of_pulses(0)
+                left = count_of_pulses(0)
+                rises = False
+                while left > 0 or queue > 0:
+                    z = (0.0, 0.0, 0.0, 0.0)
                     if noisy:
-                        place = 4 * (((b * quads + q) * weights.shape[0] + i) * weights.shape[1] + j)
-                        z0, z1 = normal_pair(key, place)
-                        z2, z3 = normal_pair(key, place + 2)
-                    w = min(max(step((w, up, z0), parameters, (i, j)), least), most)
-                    if 4 * q + 1 < n:
-                        w = min(max(step((w, up, z1), parameters, (i, j)), least), most)
-                    if 4 * q + 2 < n:
-                        w = min(max(step((w, up, z2), parameters, (i, j)), least), most)
-                    if 4 * q + 3 < n:
-                        w = min(max(step((w, up, z3), parameters, (i, j)), least), most)
+                        z = normal_block(key, (blocks * weights.shape[0] + i) * weights.shape[1] + j)
+                    blocks += 1
+                    for c in kernel.unrolled(4):
+                        if left == 0:
+                            left = count_of_pulses((queue & ((1 << bits) - 1)) >> 1)
+                            rises = (queue & 1) == 1
+                            queue = queue >> bits
+                        if left > 0:
+                            w = min(max(step((w, rises, z[c]), parameters, (i, j)), least), most)
+                            left -= 1
+                place, queued = 0, 0
         weights[i, j] = w
-        pulses[i, j] = count_of_pulses(total)
+        pulses[i, j] = total
 
     pulsed_update.__annotations__ = {
         "weights": changes(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "slots": int,
+        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "longest": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),

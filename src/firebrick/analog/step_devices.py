@@ -33,6 +33,21 @@ class ConstantStepDevice(PulsedDevice):
         step = dwmin_up if up else -dwmin_down
         return w + step * (1.0 + dw_min_std * xi)
 
+    def joint_pulses(self) -> HelperFunction | None:
+        return _sum_of_steps if self.noisy and self.pulse_function() is ConstantStepDevice.pulse else None
+
+
+@kernel.function
+def _sum_of_steps(w: Any, ups: Any, downs: Any, xi: Any, dwmin_up: Any, dwmin_down: Any, dw_min_std: Any) -> Any:
+    """The sum of steps of constant size, and how far it comes: the noise of a part of the pulses is beyond 8 of its standard
+    deviations with a probability below 1e-14."""
+    rise, fall = ups * dwmin_up, downs * dwmin_down
+    spread = dw_min_std * math.sqrt(rise * dwmin_up + fall * dwmin_down)
+    reach = 8.0 * spread
+    highest = w + max(rise, 0.0) + max(-fall, 0.0) + reach
+    lowest = w - max(fall, 0.0) - max(-rise, 0.0) - reach
+    return w + (rise - fall) + spread * xi, highest, lowest
+
 
 @kernel.function
 def _linear(w: Any, up: Any, xi: Any, dwmin_up: Any, dwmin_down: Any, slope_up: Any, slope_down: Any, dw_min_std: Any) -> Any:

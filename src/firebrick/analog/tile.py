@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.device_array import DeviceArray, pulses_of
+from firebrick.analog.device_array import ARITHMETIC, DeviceArray, pulses_of
 from firebrick.analog.factors import Factors, keep
+from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
@@ -19,7 +20,7 @@ from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, python_scalar
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
@@ -34,6 +35,7 @@ from firebrick.functions.statistical import max as largest
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.random import Generator, initial_generator
+from firebrick.random.draws import rows
 
 
 class Tile(Module):
@@ -125,12 +127,13 @@ class Tile(Module):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True)
+        before = rows_before(x)
+        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True, before)
         if self.scale is not None:
             with no_grad():
                 y = y * self.scale
         if grad_enabled() and (x.node is not None or self.weight.node is not None):
-            op = _recorded(self._pull)
+            op = _recorded(partial(self._pull, before))
             hooks.record(op, (vectors, self.weight), {}, (y,))
         return reshape(y, (*x.shape[:-1], self.rows))
 
@@ -141,18 +144,23 @@ class Tile(Module):
             d: Float32 tensor [..., rows].
         """
         vectors = self._vectors("d", d, self.rows)
+        return reshape(self._backward(vectors, rows_before(d)), (*d.shape[:-1], self.columns))
+
+    def _backward(self, vectors: Tensor, before: int) -> Tensor:
         with no_grad():
             vectors = vectors if self.scale is None else vectors * self.scale
             transposed = matrix_transpose(self.weight)
-        x = self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False)
-        return reshape(x, (*d.shape[:-1], self.columns))
+        return self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False, before)
 
-    def _product(self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool) -> Tensor:
+    def _product(
+        self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool, before: int = 0
+    ) -> Tensor:
         with no_grad():
             if io.is_perfect:
                 return analog_product(x, weights, io, {}, x, None)
             scale = self._average(x, io, average) if getattr(self, average) is not None else None
-            return analog_product(x, weights, io, dict(drawn), self.generator.key(device=x.device), scale, bounded)
+            key = self.generator.key(device=x.device)
+            return analog_product(x, weights, io, dict(drawn), key, scale, bounded, before)
 
     def _average(self, x: Tensor, io: IOParameters, name: str) -> Tensor:
         """The running mean of the largest absolute inputs at each vector; in training it goes on."""
@@ -169,14 +177,14 @@ class Tile(Module):
         setattr(self, name, means[n - 1, 0])
         return means
 
-    def _pull(self, cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
+    def _pull(self, before: int, cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
         d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
         x, _ = r.inputs
         of_weights = None
         if r.needs[1]:
             of_weights = matmul(matrix_transpose(d if self.scale is None else d * self.scale), x)
-            keep(of_weights, Factors(x, d))
-        return (self.backward(d) if r.needs[0] else None), of_weights
+            keep(of_weights, (Factors(x, d),))
+        return (self._backward(d, before) if r.needs[0] else None), of_weights
 
     # update
 
@@ -209,6 +217,32 @@ class Tile(Module):
                 return counts
             step = model.granularity if isinstance(model, PulsedDevice) else None
             return self.arrays[0].apply_pulses(pulses_of(x, d, lr, self.config.update, step, self.generator))
+
+    @property
+    def by_arithmetic(self) -> bool:
+        """Whether updates are by arithmetic, so that the gradient of the weights is all that they need."""
+        model = self.config.device
+        return isinstance(model, ArithmeticDevice) or (
+            isinstance(model, PulsedDevice) and self.config.update.pulse_type in ARITHMETIC
+        )
+
+    def descend(self, gradient: Tensor, lr: float | Tensor) -> None:
+        """W ← W - lr · gradient / scale², by arithmetic: what ``update`` does where the gradient is scale · Σ d xᵀ.
+
+        Args:
+            gradient: Of the weights, float32 [rows, columns].
+            lr: Learning rate: a number or a 0-d tensor.
+
+        Raises:
+            UnsupportedError: The devices are updated by pulses, which a gradient alone does not decide.
+        """
+        if not self.by_arithmetic:
+            raise UnsupportedError(
+                "Tile.descend: a tile that is updated by arithmetic", type(self.config.device).__name__, "call Tile.update"
+            )
+        with no_grad():
+            change = gradient.detach() if self.scale is None else gradient.detach() / (self.scale * self.scale)[:, None]
+            self.arrays[0].change(change * -lr, self.config.update.pulse_type)
 
     # state
 
@@ -345,6 +379,12 @@ class Tile(Module):
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")
         check_shape("Tile", name, v, f"..., {size}", size)
         return v if v.ndim == 2 else reshape(v, (math.prod(v.shape[:-1]), size))
+
+
+def rows_before(vectors: Tensor) -> int:
+    """How many vectors of the whole batch come before those of a share, whose first axis is the batch."""
+    before = rows.get()
+    return before * math.prod(vectors.shape[1:-1]) if before and vectors.ndim > 1 else 0
 
 
 def _recorded(pull: Any) -> Op:

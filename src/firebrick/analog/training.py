@@ -13,6 +13,7 @@ from firebrick.core.errors import GradientError, UnsupportedError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
+from firebrick.functions.movement import concat
 from firebrick.nn import Module
 from firebrick.optim import SGD as DigitalSGD
 from firebrick.optim.groups import Rows
@@ -29,7 +30,9 @@ class AnalogOptimizer(Optimizer):
     remapped after the update, as their configuration says.
 
     A pulsed update needs the inputs and errors of each sample. So gradients must be those of one backward pass: not clipped,
-    scaled, summed over several passes, or averaged over devices.
+    scaled, summed over several passes, or averaged over devices. A tile that is used several times in the pass, as by a
+    recurrent layer or where layers share weights, is updated by the vectors of all uses, in the order of the uses. A tile that
+    is updated by arithmetic (``ArithmeticDevice``, ``PulseType.NONE`` and ``NONE_WITH_DEVICE``) takes any gradient.
 
     Args:
         model: Module with analog layers.
@@ -65,7 +68,7 @@ class AnalogOptimizer(Optimizer):
             UnsupportedError: Updates may be left out, as with loss scaling; nothing was changed.
         """
         tiles = tiles_of(model)
-        found: list[tuple[Tile, Factors, Tensor]] = []
+        found: list[tuple[Tile, tuple[Factors, ...] | Tensor, Tensor]] = []
         names = {id(p): name for name, p in self._parameters}
         rates: dict[int, Tensor] = {}
         for tile in tiles:
@@ -74,14 +77,16 @@ class AnalogOptimizer(Optimizer):
             gradient = None if tile.weight.frozen else grads.get(tile.weight)
             if gradient is None:
                 continue
-            factors = factors_of(gradient)
+            factors: tuple[Factors, ...] | Tensor | None = factors_of(gradient)
+            if factors is None and tile.by_arithmetic:
+                factors = gradient
             if factors is None:
                 shown = describe("gradient", gradient).removesuffix(" (gradient)")
                 raise GradientError(
-                    f"{type(self).__name__}.update: the gradient of a tile is that of one backward pass through one product",
-                    f"{shown} of {names[id(tile.weight)]}, which was computed from others: clipped, scaled, or summed over "
-                    "passes, products or devices",
-                    "train without clip_norm, loss scaling, accumulation and several devices, and use each analog layer once",
+                    f"{type(self).__name__}.update: the gradient of a tile is that of one backward pass through its products",
+                    f"{shown} of {names[id(tile.weight)]}, which was computed from others: clipped, scaled, summed over "
+                    "passes or devices, or of an expression of the weights",
+                    "train without clip_norm, loss scaling, accumulation, several devices and penalties of the weights",
                 )
             found.append((tile, factors, self._rate(names[id(tile.weight)], tile, rates)))
         if found and grads.valid is not None:
@@ -91,8 +96,11 @@ class AnalogOptimizer(Optimizer):
             )  # fmt: skip
         super().update(model, grads)
         with no_grad():
-            for tile, factors, rate in found:
-                tile.update(factors.x, factors.d, rate)
+            for tile, of_gradient, rate in found:
+                if isinstance(of_gradient, Tensor):
+                    tile.descend(of_gradient, rate)
+                else:
+                    tile.update(*_joined(of_gradient), rate)
             for tile in tiles:
                 tile.end_mini_batch()
 
@@ -137,6 +145,13 @@ class SGD(AnalogOptimizer, DigitalSGD):
     ) -> None:  # fmt: skip
         settings: dict[str, Any] = {"nesterov": nesterov, "weight_decay": weight_decay, "dampening": dampening}
         super().__init__(model, lr, momentum, **settings, groups=groups)
+
+
+def _joined(factors: tuple[Factors, ...]) -> tuple[Tensor, Tensor]:
+    """The inputs and errors of all uses of a tile."""
+    if len(factors) == 1:
+        return factors[0].x, factors[0].d
+    return concat([f.x for f in factors]), concat([f.d for f in factors])
 
 
 def tiles_of(model: Any) -> list[Tile]:

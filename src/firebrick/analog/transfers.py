@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import clip, logical_xor, maximum, not_equal, trunc, where
+from firebrick.functions.elementwise import clip, logical_and, logical_xor, maximum, not_equal, trunc, where
+from firebrick.functions.movement import matrix_transpose
 from firebrick.functions.statistical import max as largest
 
 if TYPE_CHECKING:
@@ -49,12 +50,19 @@ class TransferCompound(UnitCell):
     Args:
         unit_cell_devices: The devices, the fastest first, at least two.
         gamma: Factor γ.
+        gamma_vec: Factors of all devices, in place of the powers of γ.
         transfer_every: Mini-batches, or vectors, from one transfer to the next.
+        transfer_every_vec: Likewise, of each array but the last; by default the later ones are transferred once for each
+            sweep of the one before.
         units_in_mbatch: Whether these are mini-batches.
         n_reads_per_transfer: Columns of a transfer.
+        transfer_columns: Whether columns are transferred, not rows, which are read by the backward product.
+        random_selection: Whether a transfer begins with a random column, not with the next one.
+        with_reset_prob: Probability that a device of a column that was read is reset.
         fast_lr: Learning rate of the first array, or its factor; the rate itself if it is not above 0.
         scale_fast_lr: Whether it is a factor.
         transfer_lr: Learning rate of transfers, or its factor.
+        transfer_lr_vec: Likewise, of each array but the last.
         scale_transfer_lr: Whether it is a factor.
         transfer_forward: Periphery of the reads, without noise management and bound management.
         transfer_update: The update by which columns are written.
@@ -81,16 +89,37 @@ class TransferCompound(UnitCell):
     scale_transfer_lr: bool = True
     transfer_forward: IOParameters = field(default_factory=IOParameters)
     transfer_update: UpdateParameters = field(default_factory=UpdateParameters)
+    gamma_vec: tuple[float, ...] = ()
+    transfer_every_vec: tuple[float, ...] = ()
+    transfer_lr_vec: tuple[float, ...] = ()
+    transfer_columns: bool = True
+    random_selection: bool = False
+    with_reset_prob: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
-        if len(self.unit_cell_devices) < 2:
-            raise ConfigError(f"{name}: at least two devices", f"{len(self.unit_cell_devices)}", "pass two")
-        check_flags(name, self, "units_in_mbatch", "scale_fast_lr", "scale_transfer_lr")
-        check_numbers(name, self, "gamma", "transfer_lr", least=0.0)
+        n = len(self.unit_cell_devices)
+        if n < 2:
+            raise ConfigError(f"{name}: at least two devices", f"{n}", "pass two")
+        check_flags(name, self, "units_in_mbatch", "scale_fast_lr", "scale_transfer_lr", "transfer_columns", "random_selection")
+        check_numbers(name, self, "gamma", "transfer_lr", "with_reset_prob", least=0.0)
         check_numbers(name, self, "fast_lr")
-        check_numbers(name, self, "transfer_every", above=0.0)
+        self._check_period()
+        for key, many, least in (("gamma_vec", n, None), ("transfer_every_vec", n - 1, 0.0), ("transfer_lr_vec", n - 1, 0.0)):
+            values = getattr(self, key)
+            numbers = isinstance(values, (tuple, list)) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
+            if not numbers or (values and len(values) != many) or (least is not None and any(v <= least for v in values)):
+                kind = "numbers" if least is None else "numbers above 0"
+                raise ConfigError(f"{name}: {key} has {many} {kind}, or none", f"{values!r:.60}", "correct it")
+            object.__setattr__(self, key, tuple(map(float, values)))
+        if self.gamma_vec and self.gamma_vec[-1] == 0.0:
+            raise ConfigError(f"{name}: gamma_vec ends with a number other than 0", f"{self.gamma_vec}", "pass e.g. 1.0 there")
+        if self.with_reset_prob > 1.0 or (self.with_reset_prob and not self.transfer_columns):
+            raise ConfigError(
+                f"{name}: with_reset_prob is a probability, of devices of columns",
+                f"{self.with_reset_prob} with transfer_columns={self.transfer_columns}", "correct it",
+            )  # fmt: skip
         if type(self.n_reads_per_transfer) is not int or self.n_reads_per_transfer < 1:
             raise ConfigError(f"{name}: n_reads_per_transfer is an int above 0", repr(self.n_reads_per_transfer), "pass e.g. 1")
         io = self.transfer_forward
@@ -102,14 +131,24 @@ class TransferCompound(UnitCell):
     def initial(self, rows: int, columns: int) -> dict[str, Array]:
         return {"vectors": np.array(0, np.int64), "columns": np.zeros(len(self.unit_cell_devices) - 1, np.int64)}
 
+    def _check_period(self) -> None:
+        check_numbers(type(self).__name__, self, "transfer_every", above=0.0)
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """Factors of the devices in the weight of a cell."""
+        n = len(self.unit_cell_devices)
+        if self.gamma_vec:
+            return self.gamma_vec
+        return tuple(self.gamma ** (n - 1 - k) if self.gamma else float(k == n - 1) for k in range(n))
+
     def visible(self, weights: Sequence[Tensor], state: Mapping[str, Tensor]) -> Tensor:
-        n = len(weights)
-        if self.gamma == 0.0:
-            return weights[-1]
-        return total_of([w * self.gamma ** (n - 1 - k) for k, w in enumerate(weights)])
+        found = [w if f == 1.0 else w * f for w, f in zip(weights, self.factors, strict=True) if f != 0.0]
+        return total_of(found)
 
     def parts(self, weights: Tensor) -> list[Tensor | None]:
-        return [*([weights * 0.0] * (len(self.unit_cell_devices) - 1)), weights]
+        last = weights if self.factors[-1] == 1.0 else weights / self.factors[-1]
+        return [*([weights * 0.0] * (len(self.unit_cell_devices) - 1)), last]
 
     def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
         refuse_in_graph(self, "which column is transferred")
@@ -135,8 +174,10 @@ class TransferCompound(UnitCell):
 
     def _periods(self, tile: Tile, samples: int) -> list[int]:
         """Vectors from one transfer to the next, for each array but the last."""
-        every = self.transfer_every * samples if self.units_in_mbatch else self.transfer_every
-        found = [max(1, math.ceil(every))]
+        unit = samples if self.units_in_mbatch else 1
+        if self.transfer_every_vec:
+            return [max(1, math.ceil(every * unit)) for every in self.transfer_every_vec]
+        found = [max(1, math.ceil(self.transfer_every * unit))]
         for _ in self.unit_cell_devices[2:]:
             found.append(max(1, math.ceil(found[-1] * tile.rows / self.n_reads_per_transfer)))
         return found
@@ -148,35 +189,47 @@ class TransferCompound(UnitCell):
             fast = rate * self.fast_lr if self.scale_fast_lr else rate * 0.0 + self.fast_lr
         return tile.arrays[0].apply_pulses(pulses_of(x, d, fast, tile.config.update, self.granularity, tile.generator))
 
-    def _transfer_rate(self, rate: Tensor) -> Tensor:
+    def _transfer_rate(self, stage: int, rate: Tensor) -> Tensor:
         """The learning rate of a transfer."""
-        return rate * self.transfer_lr if self.scale_transfer_lr else rate * 0.0 + self.transfer_lr
+        own = self.transfer_lr_vec[stage] if self.transfer_lr_vec else self.transfer_lr
+        return rate * own if self.scale_transfer_lr else rate * 0.0 + own
 
     def _transfer(self, tile: Tile, stage: int, rate: Tensor) -> list[Tensor]:
-        """Transfer columns of an array to the next one; the numbers of pulses."""
+        """Transfer columns, or rows, of an array to the next one; the numbers of pulses."""
         places = tile.state_of_cell["columns"]
-        columns, counts = places.numpy().copy(), []
+        lines, counts = places.numpy().copy(), []
+        many = tile.columns if self.transfer_columns else tile.rows
+        if self.random_selection:
+            lines[stage] = int(tile.generator.integers((), low=0, high=many, device=rate.device).item())
         for _ in range(self.n_reads_per_transfer):
-            column = int(columns[stage])
-            x = asarray((np.arange(tile.columns) == column)[None].astype(np.float32), device=rate.device)
+            line = int(lines[stage])
+            x = asarray((np.arange(many) == line)[None].astype(np.float32), device=rate.device)
             v = self._read(tile, stage, x)
-            counts.append(self._write(tile, stage, column, x, v, self._transfer_rate(rate)))
-            columns[stage] = (column + 1) % tile.columns
-            self._after_read(tile, column)
-        places._rebind(asarray(columns, device=rate.device))
+            if self.with_reset_prob:
+                size = (tile.rows, tile.columns)
+                chosen = tile.generator.bernoulli(size, p=self.with_reset_prob, device=rate.device)
+                tile.arrays[stage].reset(logical_and(chosen, x > 0.5))
+            counts.append(self._write(tile, stage, line, x, v, self._transfer_rate(stage, rate)))
+            lines[stage] = (line + 1) % many
+            self._after_read(tile, line)
+        places._rebind(asarray(lines, device=rate.device))
         return counts
 
     def _read(self, tile: Tile, stage: int, x: Tensor) -> Tensor:
-        """A column of an array, [1, rows]."""
+        """A column of an array, [1, rows], or a row, [1, columns]."""
         io, weights = self.transfer_forward, tile.arrays[stage].weight.detach()
         key = x if io.is_perfect else tile.generator.key(device=x.device)
-        return analog_product(x, weights, io, {}, key, None)
+        return analog_product(x, weights if self.transfer_columns else matrix_transpose(weights), io, {}, key, None)
 
     def _write(self, tile: Tile, stage: int, column: int, x: Tensor, v: Tensor, rate: Tensor) -> Tensor:
         """Write what was read to the next array."""
-        to = tile.arrays[stage + 1]
+        return self._pulsed(tile, stage, x, -v, rate)
+
+    def _pulsed(self, tile: Tile, stage: int, line: Tensor, values: Tensor, rate: Tensor) -> Tensor:
+        """The pulsed update of the next array whose errors, or inputs, are 1 on a line, and the others these values."""
         step = self.unit_cell_devices[stage + 1].granularity
-        return to.apply_pulses(pulses_of(x, -v, rate, self.transfer_update, step, tile.generator))
+        x, d = (line, values) if self.transfer_columns else (values, line)
+        return tile.arrays[stage + 1].apply_pulses(pulses_of(x, d, rate, self.transfer_update, step, tile.generator))
 
     def _after_read(self, tile: Tile, column: int) -> None:
         """What follows the transfer of a column."""
@@ -225,27 +278,22 @@ class BufferedTransferCompound(TransferCompound):
     def _write(self, tile: Tile, stage: int, column: int, x: Tensor, v: Tensor, rate: Tensor) -> Tensor:
         step = self.unit_cell_devices[stage + 1].granularity
         buffer, most = tile.state_of_cell[f"buffer{stage}"], self.transfer_update.desired_bl
-        factor = absolute(rate) * (self.gamma if self.gamma > 0.0 else 1.0)
-        held = buffer.detach()[:, column] + v[0] * factor
+        of, to = self.factors[stage : stage + 2]
+        factor = absolute(rate) * (of / to if of > 0.0 and to > 0.0 else 1.0)
+        held = (buffer.detach()[:, column] if self.transfer_columns else buffer.detach()[column]) + v[0] * factor
         threshold = self.thres_scale * step
         n = clip(trunc(held / threshold), -most, most)
         kept = held * self.momentum if self.forget_buffer else held - n * ((1.0 - self.momentum) * threshold)
-        store_column(buffer, x, where(not_equal(n, 0.0), kept, held))
-        return write_steps(self, tile, stage, x, n, step)
+        store_line(buffer, x, where(not_equal(n, 0.0), kept, held), self.transfer_columns)
+        return self._pulsed(tile, stage, x, -n[None], asarray(self.step * step, dtype=float32, device=x.device))
 
 
-def store_column(buffer: Tensor, x: Tensor, values: Tensor) -> None:
-    """Store a column of a buffer, where the one-hot vector x is 1."""
-    buffer._rebind(where(x > 0.5, values[:, None], buffer.detach()))
-
-
-def write_steps(cell: Any, tile: Tile, stage: int, x: Tensor, n: Tensor, step: float) -> Tensor:
-    """Write whole steps to a column of the next array."""
-    rate = asarray(cell.step * step, dtype=float32, device=x.device)
-    found: Tensor = tile.arrays[stage + 1].apply_pulses(
-        pulses_of(x, -n[None], rate, cell.transfer_update, step, tile.generator)
-    )
-    return found
+def store_line(buffer: Tensor, x: Tensor, values: Tensor, columns: bool = True) -> None:
+    """Store a column of a buffer, or a row, where the one-hot vector x is 1."""
+    if columns:
+        buffer._rebind(where(x > 0.5, values[:, None], buffer.detach()))
+    else:
+        buffer._rebind(where(matrix_transpose(x) > 0.5, values, buffer.detach()))
 
 
 @documented_like(TransferCompound)
@@ -254,6 +302,8 @@ class ChoppedTransferCompound(TransferCompound):
     """Chopped Tiki-Taka (c-TTv2): signs of lines change from time to time, so that the offset of the first array cancels.
 
     The chopper of a line turns the sign of its gradients and of what is read. H ← H ± lr · v / g; whole steps of H are written.
+    With γ (residual learning) W = γ · C A + w₁, where C has the signs of the choppers: A learns what the second array misses.
+    ``transfer_every`` below 0 is times the number of states of the first device over the columns, in vectors.
 
     Args:
         in_chop_prob: Probability that the chopper of a column changes after its transfer.
@@ -267,6 +317,8 @@ class ChoppedTransferCompound(TransferCompound):
         no_buffer: Whether there is no buffer: a read counts alone.
         auto_scale: Whether the rate of the first array follows running means of the largest x and d.
         auto_momentum: Of these means, for a mini-batch.
+        correct_gradient_magnitudes: Whether the buffer counts what was read by the learning rate of the first array, in steps
+            of the second.
 
     Raises:
         ConfigError: A setting has no meaning.
@@ -292,27 +344,54 @@ class ChoppedTransferCompound(TransferCompound):
     no_buffer: bool = False
     auto_scale: bool = False
     auto_momentum: float = 0.99
+    correct_gradient_magnitudes: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
         check_two(self)
-        check_flags(name, self, "in_chop_random", "forget_buffer", "no_buffer", "auto_scale")
+        check_flags(name, self, "in_chop_random", "forget_buffer", "no_buffer", "auto_scale", "correct_gradient_magnitudes")
         check_numbers(name, self, "buffer_granularity", "step", above=0.0)
         check_numbers(name, self, "auto_granularity", "momentum", least=0.0)
         for key in ("in_chop_prob", "out_chop_prob", "auto_momentum"):
             value = getattr(self, key)
             if type(value) not in (int, float) or not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name}: {key} is in [0, 1]", f"{key}={value!r:.60}", "correct it")
-        if self.n_reads_per_transfer != 1 or self.gamma != 0.0:
-            given = f"{self.n_reads_per_transfer} and {self.gamma}"
-            raise ConfigError(f"{name}: n_reads_per_transfer is 1, and gamma is 0", given, "leave them out")
+        plain = {
+            "n_reads_per_transfer": 1, "transfer_columns": True, "random_selection": False, "with_reset_prob": 0.0,
+            "transfer_every_vec": (), "transfer_lr_vec": (), "gamma_vec": (),
+        }  # fmt: skip
+        for key, value in plain.items():
+            if getattr(self, key) != value:
+                raise ConfigError(
+                    f"{name}: columns are transferred one by one in turn, so {key} is {value}", f"{getattr(self, key)}",
+                    "leave it out",
+                )  # fmt: skip
+
+    def _check_period(self) -> None:
+        check_numbers(type(self).__name__, self, "transfer_every")
+        if self.transfer_every == 0.0:
+            raise ConfigError(f"{type(self).__name__}: transfer_every is a number other than 0", "0.0", "pass e.g. 1.0")
+
+    def _periods(self, tile: Tile, samples: int) -> list[int]:
+        if self.transfer_every > 0.0:
+            return super()._periods(tile, samples)
+        device = self.unit_cell_devices[0]
+        states = (device.w_max - device.w_min) / self._fast_step
+        return [max(1, math.ceil(states / tile.columns * -self.transfer_every))]
+
+    def visible(self, weights: Sequence[Tensor], state: Mapping[str, Tensor]) -> Tensor:
+        if self.gamma == 0.0:
+            return weights[1]
+        turned = logical_xor(state["chopper_out"].detach()[:, None], state["chopper_in"].detach()[None])
+        return where(turned, -weights[0], weights[0]) * self.gamma + weights[1]
 
     def initial(self, rows: int, columns: int) -> dict[str, Array]:
         return super().initial(rows, columns) | {
             "buffer": np.zeros((rows, columns), np.float32), "chopper_in": np.zeros(columns, np.bool_),
             "chopper_out": np.zeros(rows, np.bool_), "sweeps": np.array(0, np.int64),
             "mean_x": np.array(0.0, np.float32), "mean_d": np.array(0.0, np.float32),
+            "rate_of_fast": np.array(0.0, np.float32),
         }  # fmt: skip
 
     @property
@@ -340,6 +419,7 @@ class ChoppedTransferCompound(TransferCompound):
             fast = rate
             if self.fast_lr > 0.0:
                 fast = rate * self.fast_lr if self.scale_fast_lr else rate * 0.0 + self.fast_lr
+        state["rate_of_fast"]._rebind(fast)
         x = where(state["chopper_in"].detach(), -x, x)
         d = where(state["chopper_out"].detach(), -d, d)
         return tile.arrays[0].apply_pulses(pulses_of(x, d, fast, tile.config.update, self.granularity, tile.generator))
@@ -352,7 +432,20 @@ class ChoppedTransferCompound(TransferCompound):
     def _threshold(self, tile: Tile) -> float:
         """What a read is divided by."""
         found = self.buffer_granularity * self._fast_step
-        return found * self.auto_granularity / (tile.columns * self.transfer_every) if self.auto_granularity > 0.0 else found
+        if self.auto_granularity > 0.0:
+            found = found * self.auto_granularity / (tile.columns * abs(self.transfer_every))
+        return found
+
+    def _share(self, tile: Tile, rate: Tensor) -> Tensor:
+        """What a read is multiplied by."""
+        if not self.correct_gradient_magnitudes:
+            return absolute(rate) / self._threshold(tile)
+        steps = self.unit_cell_devices[1].granularity / self._fast_step
+        return (
+            absolute(rate)
+            / maximum(absolute(tile.state_of_cell["rate_of_fast"].detach()), 1e-30)
+            / (self._threshold(tile) * steps)
+        )
 
     def _signal(self, tile: Tile, column: int, x: Tensor, v: Tensor) -> Tensor:
         """What of a read goes to the buffer, [rows]."""
@@ -366,13 +459,14 @@ class ChoppedTransferCompound(TransferCompound):
         state, most = tile.state_of_cell, self.transfer_update.desired_bl
         turned = logical_xor(state["chopper_out"].detach(), state["chopper_in"].detach()[column])
         signal = self._signal(tile, column, x, v[0])
-        part = where(turned, -signal, signal) * (absolute(rate) / self._threshold(tile))
+        part = where(turned, -signal, signal) * self._share(tile, rate)
         held = part if self.no_buffer else state["buffer"].detach()[:, column] + part
         n = clip(trunc(held), -most, most)
         kept = held * self.momentum if self.forget_buffer else held - n * (1.0 - self.momentum)
-        store_column(state["buffer"], x, where(not_equal(n, 0.0), kept, held))
+        store_line(state["buffer"], x, where(not_equal(n, 0.0), kept, held))
         n = n if self._writes(tile) else n * 0.0
-        return write_steps(self, tile, stage, x, n, self.unit_cell_devices[1].granularity)
+        written = asarray(self.step * self.unit_cell_devices[1].granularity, dtype=float32, device=x.device)
+        return self._pulsed(tile, stage, x, -n[None], written)
 
     def _after_read(self, tile: Tile, column: int) -> None:
         state, device = tile.state_of_cell, tile.weight.device
@@ -398,6 +492,8 @@ class DynamicTransferCompound(ChoppedTransferCompound):
 
     Args:
         tail_weightening: Weight of the latest reads in that mean, for a period of the chopper.
+        experimental_correct_accumulation: Whether a read counts less the longer the first array has gathered since its chopper
+            changed.
         buffer_cap: If above 0, and without ``forget_buffer``, the buffer is clipped to this times ``desired_bl`` of
             ``transfer_update``.
 
@@ -414,11 +510,13 @@ class DynamicTransferCompound(ChoppedTransferCompound):
     in_chop_random: bool = False
     tail_weightening: float = 5.0
     buffer_cap: float = 0.0
+    experimental_correct_accumulation: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numbers(type(self).__name__, self, "tail_weightening", above=0.0)
         check_numbers(type(self).__name__, self, "buffer_cap", least=0.0)
+        check_flags(type(self).__name__, self, "experimental_correct_accumulation")
         if self.in_chop_prob == 0.0:
             raise ConfigError("DynamicTransferCompound: in_chop_prob is above 0", "0.0", "pass e.g. 0.1")
 
@@ -430,12 +528,19 @@ class DynamicTransferCompound(ChoppedTransferCompound):
         state, flipped = tile.state_of_cell, tile.state_of_cell["flipped"].numpy().copy()
         now = state["mean_now"].detach()[:, column]
         if flipped[column]:
-            store_column(state["mean_past"], x, now)
+            store_line(state["mean_past"], x, now)
             flipped[column] = False
             state["flipped"]._rebind(asarray(flipped, device=x.device))
         share = min(self.tail_weightening / self.chop_period, 1.0)
-        store_column(state["mean_now"], x, now * (1.0 - share) + v * share)
+        store_line(state["mean_now"], x, now * (1.0 - share) + v * share)
         return v - state["mean_past"].detach()[:, column]
+
+    def _share(self, tile: Tile, rate: Tensor) -> Tensor:
+        share = super()._share(tile, rate)
+        if not self.experimental_correct_accumulation:
+            return share
+        reads = int(tile.state_of_cell["sweeps"].item()) % self.chop_period + 1
+        return share / min(float(reads), 1.0 / self._fast_step)
 
     def _writes(self, tile: Tile) -> bool:
         return int(tile.state_of_cell["sweeps"].item()) > self.chop_period

@@ -22,6 +22,9 @@ from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add
 from firebrick.ops.movement import broadcast_to
 
+sums: list[Callable[[Tensor, Tensor, Tensor], None]] = []
+"""Called with two cotangents of one tensor and their sum. The first is of uses after those that the second is of."""
+
 
 def filled(value: float, like: Tensor) -> Tensor:
     """A constant of a tensor's shape, dtype and device."""
@@ -313,7 +316,12 @@ def _add(cotangents: dict[tuple[int, int], Tensor], to: tuple[Node, int] | None,
     assert to is not None
     key = (to[0].id, to[1])
     held = cotangents.get(key)
-    cotangents[key] = g if held is None else bind(add, (held, g), {})
+    if held is None:
+        cotangents[key] = g
+        return
+    total = cotangents[key] = bind(add, (held, g), {})
+    for summed in sums:
+        summed(held, g, total)
 
 
 hooks.methods["require_grad"] = require_grad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from operator import index
 from typing import Any
 
@@ -238,6 +239,39 @@ def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, di
     windows = _take(_take(padded, columns, 3), rows, 2)  # [batch, channels, down, kernel, across, kernel]
     columns_last = permute_dims(windows, (0, 1, 3, 5, 2, 4))
     return reshape(columns_last, (x.shape[0], x.shape[1] * rows.shape[1] * columns.shape[1], rows.shape[0] * columns.shape[0]))
+
+
+def patch_rows(
+    where: str, x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: Widths, dilation: tuple[int, ...]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The patches that a convolution looks at, as rows, and how many there are along each axis.
+
+    Args:
+        where: Of messages.
+        x: Images [batch, channels, *image].
+        kernel: Size of a patch along each axis of the image, as for the others.
+        stride: Distance of neighbouring patches.
+        padding: Zeros before and after the image.
+        dilation: Distance of neighbouring elements of a patch.
+
+    Returns:
+        Tensor [batch, patches, channels · elements of the kernel], and the patches along each axis.
+    """
+    rank, sizes = len(kernel), []
+    for n, k, s, (before, after), d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True):
+        whole, reach = n + before + after, d * (k - 1) + 1
+        if reach > whole:
+            raise ShapeError(
+                f"{where}: the kernel must fit into the padded image",
+                f"kernel {k} with dilation {d}, size {n} + {before + after}", "pad more, or take a smaller kernel",
+            )  # fmt: skip
+        sizes.append((whole - reach) // s + 1)
+    rows = pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
+    for axis in reversed(range(rank)):  # each axis of the image becomes two: patches, and elements of the kernel
+        rows = _take(rows, _starts(sizes[axis], stride[axis], kernel[axis], dilation[axis]), axis + 2)
+    axes = (0, *(2 + 2 * k for k in range(rank)), 1, *(3 + 2 * k for k in range(rank)))
+    count = x.shape[1] * prod(kernel)
+    return reshape(permute_dims(rows, axes), (x.shape[0], prod(sizes), count)), tuple(sizes)
 
 
 @answers_arguments

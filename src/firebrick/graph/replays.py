@@ -128,6 +128,8 @@ def updated(key: Any, compute: Callable[..., Sequence[Tensor]], operands: Sequen
         compute: The function. It changes no tensor and reads no values.
         operands: Untracked tensors.
     """
+    if not operands:
+        return compute()
     device = operands[0].device
     if key is None or any(t.device is not device or t.node is not None for t in operands):
         return compute(*operands)

@@ -305,7 +305,7 @@ class MultiheadAttention(Module):
         taken = source if value is None else value
         check_devices(
             "MultiheadAttention", query=query, key=source, value=taken, mask=mask, bias=bias, key_mask=key_mask,
-            cache=None if cache is None else cache.keys, weight=self.out.weight,
+            cache=None if cache is None else cache.keys, weight=self._weight,
         )  # fmt: skip
         for name, t, size in (
             ("query", query, self.embed), ("key", source, self.key_features), ("value", taken, self.value_features),
@@ -333,6 +333,11 @@ class MultiheadAttention(Module):
         if own and cache is not None:  # only now: a call that is refused adds nothing
             cache._keep(k, v, self)
         return (joined, weights) if need_weights else joined
+
+    @property
+    def _weight(self) -> Tensor:
+        """A parameter, by whose device those of arguments are checked."""
+        return self.out.weight
 
     def _part(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys or values (i = 0, 1, 2) of x alone."""
@@ -421,7 +426,7 @@ class MultiheadAttention(Module):
     def _four(self, t: Any, name: str, goal: tuple[int, ...]) -> Tensor:
         """A mask or bias with four axes, or two."""
         if not isinstance(t, Tensor):
-            raise not_a_tensor("MultiheadAttention", name, t, self.out.weight.device.name)
+            raise not_a_tensor("MultiheadAttention", name, t, self._weight.device.name)
         wanted = "float" if name == "bias" else "bool"
         if t.dtype.kind != wanted:
             remedy = "compare it, for example mask > 0; True is where a query may look" if wanted == "bool" else "cast it"

@@ -22,44 +22,64 @@ NONLINEARITIES = {"tanh": tanh, "relu": relu}
 
 
 class Weights(NamedTuple):
-    """The parameters of one layer in one direction."""
+    """The parameters of one layer in one direction. Of the matrices each is a parameter [rows, columns], or a module that
+    multiplies by its own weights, with their ``rows`` (as tiles of analog hardware do)."""
 
-    ih: Parameter
-    hh: Parameter
+    ih: Parameter | Module
+    hh: Parameter | Module
     bias_ih: Parameter | None
     bias_hh: Parameter | None
-    hr: Parameter | None
+    hr: Parameter | Module | None
+
+    @property
+    def tensor(self) -> Tensor:
+        """A parameter, by whose device those of arguments are checked."""
+        return self.ih if isinstance(self.ih, Tensor) else self.ih.parameters()[0]
+
+
+def times(w: Parameter | Module) -> Callable[[Tensor], Tensor]:
+    """The product x Wᵀ as a function of x [rows, columns of W]."""
+    if not isinstance(w, Tensor):
+        return w
+    transposed = matrix_transpose(w)
+    return lambda x: matmul(x, transposed)
+
+
+def rows_of(w: Parameter | Module) -> int:
+    """Rows of a matrix of weights."""
+    found: int = w.shape[0] if isinstance(w, Tensor) else vars(w)["rows"]
+    return found
 
 
 # one step of each kind: from the projected inputs [batch, gates · hidden] and the state to the next state
 
 
 def rnn_step(w: Weights, nonlinearity: str) -> Step:
-    recurrent, act = matrix_transpose(w.hh), NONLINEARITIES[nonlinearity]
-    return lambda x, state: (act(x + matmul(state[0], recurrent)),)
+    recurrent, act = times(w.hh), NONLINEARITIES[nonlinearity]
+    return lambda x, state: (act(x + recurrent(state[0])),)
 
 
 def lstm_step(w: Weights) -> Step:
-    recurrent, hidden = matrix_transpose(w.hh), w.hh.shape[0] // 4
-    projection = None if w.hr is None else matrix_transpose(w.hr)
+    recurrent, hidden = times(w.hh), rows_of(w.hh) // 4
+    projection = None if w.hr is None else times(w.hr)
 
     def step(x: Tensor, state: State) -> State:
         h, c = state
-        i, f, g, o = split(x + matmul(h, recurrent), (hidden,) * 4, axis=1)
+        i, f, g, o = split(x + recurrent(h), (hidden,) * 4, axis=1)
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
-        return (h if projection is None else matmul(h, projection)), c
+        return (h if projection is None else projection(h)), c
 
     return step
 
 
 def gru_step(w: Weights) -> Step:
-    recurrent, hidden = matrix_transpose(w.hh), w.hh.shape[1]
+    recurrent, hidden = times(w.hh), rows_of(w.hh) // 3
     sizes = (2 * hidden, hidden)
 
     def step(x: Tensor, state: State) -> State:
         h = state[0]
-        from_state = matmul(h, recurrent)
+        from_state = recurrent(h)
         if w.bias_hh is not None:
             from_state = from_state + w.bias_hh
         (x_gates, x_new), (h_gates, h_new) = split(x, sizes, axis=1), split(from_state, sizes, axis=1)
@@ -72,7 +92,7 @@ def gru_step(w: Weights) -> Step:
 
 def project(w: Weights, x: Tensor, joined: bool) -> Tensor:
     """x [rows, features] as inputs of the gates [rows, gates · hidden], with both biases where they can be ``joined``."""
-    y = matmul(x, matrix_transpose(w.ih))
+    y = times(w.ih)(x)
     if w.bias_ih is None:
         return y
     return y + (w.bias_ih + w.bias_hh if joined and w.bias_hh is not None else w.bias_ih)

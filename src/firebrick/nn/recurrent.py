@@ -125,11 +125,11 @@ def _outside(kind: str, length: int, received: str) -> OutOfRangeError:
 
 
 def _over(
-    step: Step, inputs: Tensor, state: State, reverse: bool, running: Tensor | None, shortest: int, length: int
+    step: Step, inputs: Tensor, state: State, reverse: bool, running: Tensor | None, shortest: int, length: int, scans: bool
 ) -> tuple[Tensor, State]:
     """Run over the steps; rows that are not running keep their state, and their outputs are 0.
 
-    Inside a trace the steps are one scan, whatever their number.
+    Inside a trace the steps are one scan, whatever their number, unless a step has state of its own (not ``scans``).
     """
     batch = inputs.shape[0] // length
     state = tuple(map(wide, state))
@@ -141,7 +141,7 @@ def _over(
             return after, after[0]
         return tuple(where(mask, new, old) for new, old in zip(after, state, strict=True)), where(mask, after[0], 0.0)
 
-    if hooks.trace() is not None:
+    if scans and hooks.trace() is not None:
         cut = [None if t is None else reshape(t, (length, batch, t.shape[1])) for t in (inputs, running)]
         state, y = scan(one, state, tuple(cut), reverse=reverse)
         return reshape(y, (length * batch, y.shape[2])), state
@@ -162,7 +162,7 @@ def _run(
     kind = type(module).__name__
     axes = f"batch, length, {s.input_size}" if s.batch_first else f"length, batch, {s.input_size}"
     check_shape(kind, "x", x, axes, s.input_size, ndim=3)
-    check_devices(kind, x=x, state=state, lengths=lengths, weight_ih_l0=weights_of(module, "_l0").ih)
+    check_devices(kind, x=x, state=state, lengths=lengths, weight_ih_l0=weights_of(module, "_l0").tensor)
     y = permute_dims(x, (1, 0, 2)) if s.batch_first else x
     length, batch, _ = y.shape
     if length == 0:
@@ -185,18 +185,27 @@ def _run(
         found = []
         for direction, suffix in enumerate(layer):
             w = weights_of(module, suffix)
-            inputs = project(w, y, joined)
+            inputs = _projected(w, y, joined, length, batch)
             if starts is None:
                 start = tuple(zeros((batch, size), dtype=y.dtype, device=x.device) for size in state_sizes)
             else:
                 start = tuple(rows[len(ends)] for rows in starts)
-            outputs, end = _over(make_step(w), inputs, start, direction == 1, running, shortest, length)
+            scans = isinstance(w.hh, Tensor)
+            outputs, end = _over(make_step(w), inputs, start, direction == 1, running, shortest, length, scans)
             found.append(outputs)
             ends.append(end)
         y = found[0] if len(found) == 1 else concat(found, axis=1)
     y = reshape(y, (length, batch, y.shape[1]))
     last = tuple(stack([e[k] for e in ends]) for k in range(len(state_sizes)))
     return (permute_dims(y, (1, 0, 2)) if s.batch_first else y), last
+
+
+def _projected(w: Weights, y: Tensor, joined: bool, length: int, batch: int) -> Tensor:
+    """The inputs of all steps. A module that multiplies gets the batch as first axis, like a dropout."""
+    if isinstance(w.ih, Tensor):
+        return project(w, y, joined)
+    found = project(w, permute_dims(reshape(y, (length, batch, y.shape[1])), (1, 0, 2)), joined)
+    return reshape(permute_dims(found, (1, 0, 2)), (length * batch, found.shape[2]))
 
 
 def _drop(dropout: Dropout, y: Tensor, length: int, batch: int) -> Tensor:

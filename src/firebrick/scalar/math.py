@@ -208,6 +208,11 @@ def log(x: Expr) -> Expr:
     return _edges(x, _log_of_sum(*_split_any(x)))
 
 
+def log_of_normal(x: Expr) -> Expr:
+    """Natural logarithm of positive normal numbers, without special values."""
+    return _log_of_sum(*split(x))
+
+
 def log1p(x: Expr) -> Expr:
     """log(1 + x), accurate near 0."""
     k, _ = split(x + 1.0)

@@ -1,0 +1,282 @@
+"""Convolutions, recurrent layers and attention with their weights in tiles, and tiles that are used several times in a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import analog, nn, optim
+from firebrick.core.errors import ConfigError, GradientError, UnsupportedError
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import DataParallel, Learner
+
+PERFECT = analog.IOParameters(is_perfect=True)
+IDEAL = analog.RPUConfig(analog.FloatingPointDevice(), PERFECT, PERFECT)
+QUIET = analog.SoftBoundsDevice(dw_min=0.01, dw_min_std=0.0)
+IMPLICIT = analog.UpdateParameters(analog.PulseType.DETERMINISTIC_IMPLICIT)
+RNG = np.random.default_rng(41)
+
+
+def first(y: Any) -> Any:
+    return y[0] if isinstance(y, tuple) else y
+
+
+KINDS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, ...]]]] = {
+    "Conv1d": (lambda: nn.Conv1d(3, 6, 3, stride=2, padding=2, dilation=2), [(4, 3, 9)]),
+    "Conv1d, empty batch": (lambda: nn.Conv1d(3, 2, 3), [(0, 3, 5)]),
+    "Conv2d, groups": (lambda: nn.Conv2d(4, 6, 3, padding="same", groups=2), [(3, 4, 5, 6)]),
+    "Conv2d, depthwise": (lambda: nn.Conv2d(3, 3, 2, stride=(2, 1), groups=3, bias=False), [(2, 3, 4, 3)]),
+    "Conv3d": (
+        lambda: nn.Conv3d(2, 3, (2, 3, 1), stride=(1, 2, 1), padding=((1, 0), (1, 2), (0, 0))), [(2, 2, 4, 5, 3)]
+    ),
+    "RNN": (lambda: nn.RNN(3, 5, batch_first=False, nonlinearity="relu"), [(4, 6, 3)]),
+    "LSTM": (lambda: nn.LSTM(3, 5, num_layers=2, bidirectional=True, proj_size=2), [(4, 6, 3)]),
+    "LSTM, one step": (lambda: nn.LSTM(3, 5, bias=False), [(1, 1, 3)]),
+    "GRU": (lambda: nn.GRU(3, 5), [(4, 6, 3)]),
+    "RNNCell": (lambda: nn.RNNCell(3, 5), [(4, 3)]),
+    "LSTMCell": (lambda: nn.LSTMCell(3, 5), [(4, 3)]),
+    "GRUCell": (lambda: nn.GRUCell(3, 5), [(4, 3)]),
+    "attention": (lambda: nn.MultiheadAttention(8, 2), [(2, 5, 8)]),
+    "attention to a memory": (lambda: nn.MultiheadAttention(8, 2), [(2, 5, 8), (2, 4, 8)]),
+    "attention, other features": (lambda: nn.MultiheadAttention(8, 2, key_features=6), [(2, 5, 8), (2, 4, 6)]),
+    "encoder": (lambda: nn.TransformerEncoder(8, 2, 1), [(2, 5, 8)]),
+    "decoder": (lambda: nn.TransformerDecoderLayer(8, 2, activation="swiglu"), [(2, 5, 8), (2, 4, 8)]),
+}  # fmt: skip
+
+
+@pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def loss(model: Any, *x: Any) -> Any:
+    y = first(model(*x))
+    return fb.sum((y - 0.3) ** 2) / (y.size + 1.0)
+
+
+def test_an_ideal_analog_layer_trains_like_the_digital_one(kind: Any) -> None:
+    make, shapes = kind
+    fb.random.seed(3)
+    one = make()
+    other = analog.convert(one, IDEAL, seed=0)
+    assert analog.digital_layers(other) == []
+    x = [fb.asarray(RNG.normal(size=s).astype(np.float32)) for s in shapes]
+    updates = optim.SGD(one, lr=0.3), analog.SGD(other, lr=0.3)
+    for _ in range(3):
+        for model, optimizer in zip((one, other), updates, strict=True):
+            optimizer.update(model, fb.value_and_grad(loss)(model, *x)[1])
+    want, got = (first(m(*x)).numpy() for m in (one, other))
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    np.testing.assert_allclose(first(fb.jit(lambda m, *x: m(*x))(other, *x)).numpy(), want, atol=2e-5)
+
+
+def quiet() -> analog.RPUConfig:
+    return analog.RPUConfig(QUIET, PERFECT, PERFECT, IMPLICIT)
+
+
+def test_a_tile_that_is_used_twice_is_updated_by_the_vectors_of_both_uses_in_their_order() -> None:
+    layer = analog.Linear(4, 4, config=quiet(), seed=0, bias=False)
+    tile = layer.tiles.tiles[0][0]
+    x = fb.asarray(RNG.normal(size=(3, 4)).astype(np.float32))
+    h = layer(x)
+    of_y = fb.ones((3, 4))
+    vectors, errors = [x, h.detach()], [fb.matmul(of_y, tile.weight.detach()), of_y]
+    twins = {order: tile.fork() for order in (1, -1)}
+    for order, twin in twins.items():
+        twin.update(fb.concat(vectors[::order]), fb.concat(errors[::order]), 0.3)
+    analog.SGD(layer, lr=0.3).update(layer, fb.grad(lambda m: fb.sum(m(m(x))))(layer))
+    np.testing.assert_array_equal(tile.weight.numpy(), twins[1].weight.numpy())
+    assert np.abs(tile.weight.numpy() - twins[-1].weight.numpy()).max() > 1e-6
+
+
+def test_no_step_of_a_sequence_is_left_out_of_an_update() -> None:
+    layer = analog.GRU(2, 3, config=quiet(), seed=0)
+    tile = layer.weight_hh_l0.tiles[0][0]
+    x = fb.asarray(RNG.normal(size=(2, 7, 2)).astype(np.float32))
+    pulses: list[int] = []
+    for length in (1, 3, 7):
+        model = layer.fork()
+        found = model.weight_hh_l0.tiles[0][0]
+        seen: list[int] = []
+        right = found.update
+        object.__setattr__(
+            found, "update", lambda v, d, lr, seen=seen, right=right: (seen.append(v.shape[0]), right(v, d, lr))[1]
+        )
+        analog.SGD(model, lr=5.0).update(model, fb.grad(loss)(model, x[:, :length]))
+        assert seen == [2 * length]
+        pulses.append(int(np.sum(found.weight.numpy() != tile.weight.numpy())))
+    assert pulses[0] == 0  # the first state is 0
+    assert pulses[2] > 0
+
+
+def test_a_penalty_of_the_weights_is_refused_not_dropped() -> None:
+    layer = analog.Linear(4, 4, config=quiet(), seed=0)
+    tile = layer.tiles.tiles[0][0]
+    before = tile.weight.numpy()
+
+    def penalised(m: Any) -> Any:
+        return fb.sum(m(fb.ones((2, 4)))) + fb.sum(m.tiles.tiles[0][0].weight ** 2)
+
+    with pytest.raises(GradientError, match="or of an expression of the weights"):
+        analog.SGD(layer, lr=0.1).update(layer, fb.grad(penalised)(layer))
+    np.testing.assert_array_equal(tile.weight.numpy(), before)
+
+
+class Net(nn.Module):
+    """An LSTM with a digital head."""
+
+    def __init__(self, config: analog.RPUConfig, seed: int = 1) -> None:
+        self.rnn = analog.LSTM(3, 6, config=config, seed=seed)
+        self.head = nn.Linear(6, 2, generator=fb.random.Generator(2))
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+X = RNG.normal(size=(36, 4, 3)).astype(np.float32)
+Y = (X.sum((1, 2)) > 0).astype(np.int64)
+
+
+def learner(model: nn.Module, out: Path | None = None, **settings: Any) -> tuple[Learner, DataLoader]:
+    loader = DataLoader(ArrayDataset(X, Y), batch_size=12, shuffle=True, seed=0)
+    return Learner(model, analog.SGD(model, lr=0.1), log=None, out=out, **settings), loader
+
+
+PULSED = analog.RPUConfig(analog.SoftBoundsDevice(dw_min=0.005, write_noise_std=0.5))
+
+
+def test_a_resumed_run_of_a_recurrent_model_has_the_bits_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
+    whole, loader = learner(Net(PULSED))
+    whole.fit(loader, epochs=2)
+    part, loader = learner(Net(PULSED), tmp_path / "run")
+    part.fit(loader, epochs=1)
+    again, loader = learner(Net(PULSED, seed=5), tmp_path / "run")
+    again.resume(tmp_path / "run")
+    again.fit(loader, epochs=2)
+    want = whole.model.state_dict().numpy()
+    for name, value in again.model.state_dict().numpy().items():
+        np.testing.assert_array_equal(value, want[name], err_msg=name)
+
+
+def test_noise_is_that_of_the_vector_for_any_split_over_devices() -> None:
+    config = analog.RPUConfig(analog.FloatingPointDevice())  # default periphery, updates by arithmetic
+    losses = []
+    for settings in ({}, {"strategy": DataParallel(["cpu:0", "cpu:1"])}):
+        made, loader = learner(Net(config), **settings)
+        losses.append([row.train_loss for row in made.fit(loader, epochs=2)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 2, 3)], ids=str)
+def test_a_share_of_a_batch_has_the_noise_of_its_rows(shape: tuple[int, ...]) -> None:
+    x = fb.asarray(RNG.normal(size=shape).astype(np.float32))
+    one, other, third = (analog.Linear(3, 5, seed=0) for _ in range(3))
+    whole = one(x)
+    with fb.random.row_offset(2):
+        part = other(x[2:])
+    np.testing.assert_array_equal(part.numpy(), whole.numpy()[2:])
+    assert np.any(third(x[2:]).numpy() != part.numpy())
+
+
+def test_pulses_over_several_devices_are_refused_by_name() -> None:
+    config = analog.RPUConfig(analog.SoftBoundsDevice(), PERFECT, PERFECT)
+    made, loader = learner(Net(config), strategy=DataParallel(["cpu:0", "cpu:1"]))
+    with pytest.raises(GradientError, match=r"of rnn\.weight_ih_l0\.tiles\.0\.0\.weight, which was computed from others"):
+        made.fit(loader, epochs=1)
+
+
+@pytest.mark.parametrize("mapping", [{}, {"weight_scaling_omega": 0.5}], ids=str)
+def test_a_tile_that_is_updated_by_arithmetic_takes_any_gradient(mapping: dict[str, Any]) -> None:
+    fb.random.seed(2)
+    one = nn.Linear(3, 2)
+    config = analog.RPUConfig(analog.FloatingPointDevice(), PERFECT, PERFECT, mapping=analog.MappingParameter(**mapping))
+    other = analog.convert(one, config, seed=0)
+    x = fb.asarray(X[:, 0])
+    for model, optimizer in ((one, optim.SGD(one, lr=0.1)), (other, analog.SGD(other, lr=0.1))):
+        gradients = fb.grad(loss)(model, x)
+        for p in model.parameters():
+            gradients[p] = gradients[p] * 0.5
+        optimizer.update(model, gradients)
+    np.testing.assert_allclose(other.tiles.get_weights().numpy(), one.weight.numpy(), atol=1e-5)
+    with pytest.raises(UnsupportedError, match=r"a tile that is updated by arithmetic(.|\n)*SoftBoundsDevice"):
+        analog.Tile(2, 3, analog.RPUConfig(QUIET), seed=0).descend(fb.ones((2, 3)), 0.1)
+
+
+class Own(nn.Linear):
+    """A layer of a user."""
+
+
+def test_what_cannot_be_mapped_is_reported_by_name() -> None:
+    tied = nn.Linear(4, 4)
+    partner = nn.Linear(4, 4)
+    partner.weight = tied.weight  # values
+    object.__setattr__(partner, "weight", tied.weight)  # the parameter
+    model = nn.Sequential(
+        nn.Linear(4, 4), Own(4, 4), nn.ConvTranspose1d(4, 4, 1), nn.weight_norm(nn.Linear(4, 4)), tied, partner,
+        nn.Linear(4, 2),
+    )  # fmt: skip
+    reasons = {
+        "layers.1": "Own is a subclass of nn.Linear", "layers.2": "nn.ConvTranspose1d has no analog form",
+        "layers.3.layer": "its weight is computed by another module", "layers.4": "it shares layers.5.weight",
+        "layers.5": "it shares layers.4.weight",
+    }  # fmt: skip
+    shown = r"these layers stay digital: layers\.1 \(Own is a subclass of nn\.Linear\), layers\.2 .*layers\.5"
+    with pytest.warns(UserWarning, match=shown):
+        made = analog.convert(model, IDEAL, seed=0)
+    assert {row.name: row.reason for row in analog.digital_layers(made)} == reasons
+    assert [row.name for row in analog.mapping_report(made)] == ["layers.0", "layers.6"]
+    made = analog.convert(model, IDEAL, exclude=[*reasons, "layers.0"], seed=0)  # without a warning
+    assert {row.name: row.reason for row in analog.digital_layers(made)} == {"layers.0": "", **reasons}
+    with pytest.raises(ConfigError, match=r"2 layers that multiply by weights, but layers\.0 \(it shares"):
+        analog.convert(nn.Sequential(tied, partner), IDEAL, seed=0)
+
+
+class OwnAttention(nn.MultiheadAttention):
+    """An attention of a user."""
+
+
+def test_the_projections_of_an_attention_are_chosen_one_by_one() -> None:
+    model = nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 2))
+    made = analog.convert(model, IDEAL, exclude=["layers.0.qkv"], seed=0)
+    assert [row.name for row in analog.mapping_report(made)] == ["layers.0.out", "layers.1"]
+    assert made(fb.ones((1, 3, 8))).shape == (1, 3, 2)
+    names = [row.name for row in analog.mapping_report(analog.convert(model, IDEAL, seed=0))]
+    assert names == [*(f"layers.0.{n}" for n in ("q", "k", "v", "out")), "layers.1"] or sorted(names) == sorted(
+        [*(f"layers.0.{n}" for n in ("q", "k", "v", "out")), "layers.1"]
+    )
+    own = nn.Sequential(OwnAttention(8, 2), nn.Linear(8, 2))
+    with pytest.warns(UserWarning, match=r"layers\.0\.qkv \(part of OwnAttention, a subclass"):
+        analog.convert(own, IDEAL, seed=0)
+
+
+def test_conversion_keeps_what_is_frozen_hooks_and_modes() -> None:
+    model = nn.Sequential(nn.LSTM(3, 4), nn.Linear(4, 2))
+    model.layers[0].freeze()
+    model.layers[0].eval()
+    model.layers[1].register_forward_hook(lambda m, args, y: y * 0.0)
+
+    def run(m: Any, x: Any) -> Any:
+        return m.layers[1](m.layers[0](x)[0])
+
+    made = analog.convert(model, IDEAL, seed=0)
+    assert all(p.frozen for p in made.layers[0].parameters())
+    assert not made.layers[0].training
+    assert not np.any(run(made, fb.ones((1, 2, 3))).numpy())
+    assert [row.name for row in analog.mapping_report(made)] == [
+        "layers.0.weight_ih_l0", "layers.0.weight_hh_l0", "layers.1",
+    ]  # fmt: skip
+
+
+def test_inputs_of_other_shapes_are_refused() -> None:
+    layer = analog.Conv1d(3, 2, 3, seed=0)
+    with pytest.raises(fb.ShapeError, match=r"analog\.Conv1d: x is \[batch, 3, length\]"):
+        layer(fb.ones((2, 5, 3)))
+    with pytest.raises(fb.ShapeError, match=r"analog\.Conv1d: the kernel must fit into the padded image"):
+        layer(fb.ones((2, 3, 2)))
+    with pytest.raises(ConfigError, match="groups divides in_channels and out_channels"):
+        analog.Conv2d(3, 4, 3, groups=2)
