@@ -14,6 +14,7 @@ from firebrick.cli.devices import devices
 from firebrick.cli.doctor import doctor
 from firebrick.cli.evaluate import evaluate
 from firebrick.cli.explain import explain
+from firebrick.cli.generate import generate
 from firebrick.cli.launch import launch
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
@@ -27,5 +28,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache, explain, tune):
+for command in (devices, doctor, train, launch, evaluate, predict, generate, checkpoint, cache, explain, tune):
     main.add_command(command)
