@@ -54,8 +54,8 @@ def generate(
     A prompt is shorter than the context that the model was trained with. Where prompt and new tokens fill the context, the
     text goes on from the last half of it; a search of --beams ends there.
     """
-    for option, texts in (("--prompt", prompts), ("--stop", stops)):
-        if not all(texts):
+    for option, given in (("--prompt", prompts), ("--stop", stops)):
+        if not all(given):
             raise click.BadParameter("a text has at least one character", param_hint=option)
     model, found = load_run(run, best=best, device=device)
     if task_of(found.config) is not language or not isinstance(model, GPT):
