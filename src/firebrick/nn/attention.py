@@ -22,7 +22,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
 from firebrick.functions.checks import staged
 from firebrick.functions.creation import zeros, zeros_like
-from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal
+from firebrick.functions.elementwise import astype, clip, less_equal, logical_and, not_equal
 from firebrick.functions.indexing import index_copy, take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
@@ -294,8 +294,7 @@ class KeyValueCache:
                     f"{describe(name, new)} after {describe(f'cache.{name}', old)}",
                     "use the layer in one dtype, with or without autocast, as long as it uses this cache",
                 )
-        _check_room(state.filled, keys.shape[2], self.capacity)
-        return state
+        return state._replace(filled=_with_room(state.filled, keys.shape[2], self.capacity))
 
     def _check_use(self, layer: Module | None) -> None:
         if self._failed:
@@ -364,8 +363,8 @@ def _written(state: CacheState, keys: Tensor, values: Tensor) -> CacheState:
     )
 
 
-def _check_room(filled: Tensor, n: int, capacity: int) -> None:
-    """Refuse to add n positions to a cache that has fewer left; inside a trace, each run of the graph does."""
+def _with_room(filled: Tensor, n: int, capacity: int) -> Tensor:
+    """How many positions are filled, where n are left to add; if fewer are, an error (inside a trace: in each run of it)."""
 
     def error(count: int | None = None) -> OutOfRangeError:
         full = "more than are left" if count is None else f"{count} filled, and {n} to add"
@@ -375,11 +374,14 @@ def _check_room(filled: Tensor, n: int, capacity: int) -> None:
 
     if n > capacity:
         raise error(0)
-    if filled.device.engine == "meta" or staged(lambda: less_equal(filled, capacity - n), error):
-        return
+    if filled.device.engine == "meta":
+        return filled
+    if staged(lambda: less_equal(filled, capacity - n), error):
+        return clip(filled, max=capacity - n)  # so that this error is found, not that of an index behind the end
     count = int(filled.item())
     if count + n > capacity:
         raise error(count)
+    return filled
 
 
 def _named(layer: Module | None) -> str:
