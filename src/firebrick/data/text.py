@@ -42,10 +42,18 @@ class Tokenizer(Protocol):
         """Number of tokens."""
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text."""
+        """The tokens of a text.
+
+        Args:
+            text: Any text.
+        """
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens."""
+        """The text of tokens.
+
+        Args:
+            tokens: Integers in [0, vocabulary).
+        """
 
     def to_json(self) -> str:
         """The tokeniser as JSON, which ``load_tokenizer`` reads."""
@@ -78,6 +86,7 @@ class ByteTokenizer:
             ConfigError: It is no str, or has a lone surrogate, which UTF-8 does not have.
 
         Example:
+            >>> import firebrick as fb
             >>> fb.data.ByteTokenizer().encode("hi")
             [104, 105]
         """
@@ -93,6 +102,7 @@ class ByteTokenizer:
             OutOfRangeError: A token lies outside.
 
         Example:
+            >>> import firebrick as fb
             >>> fb.data.ByteTokenizer().decode([104, 105])
             'hi'
         """
@@ -102,6 +112,7 @@ class ByteTokenizer:
         """The tokeniser as JSON.
 
         Example:
+            >>> import firebrick as fb
             >>> fb.data.ByteTokenizer().to_json()
             '{"type": "bytes"}'
         """
@@ -114,7 +125,8 @@ class ByteTokenizer:
             path: The file, by custom ``tokenizer.json``.
 
         Example:
-            >>> path = tmp_path / "tokenizer.json"
+            >>> import tempfile, firebrick as fb
+            >>> path = tempfile.mkdtemp() + "/tokenizer.json"
             >>> fb.data.ByteTokenizer().save(path)
             >>> fb.data.load_tokenizer(path)
             ByteTokenizer()
@@ -152,8 +164,6 @@ class SubwordTokenizer:
         "Language Models are Unsupervised Multitask Learners", 2019 (bytes as the first tokens).
 
     Example:
-        >>> import pytest
-        >>> _ = pytest.importorskip("tokenizers")
         >>> from firebrick.data import SubwordTokenizer
         >>> tokenizer = SubwordTokenizer.train("the cat sat on the mat. " * 20, size=270)
         >>> tokens = tokenizer.encode("the cat")
@@ -195,8 +205,7 @@ class SubwordTokenizer:
             ConfigError: The size is less than 256, or the text has a lone surrogate.
 
         Example:
-            >>> import pytest
-            >>> _ = pytest.importorskip("tokenizers")
+            >>> import firebrick as fb
             >>> fb.data.SubwordTokenizer.train("ab ab ab ab", size=258).vocabulary
             258
         """
@@ -225,8 +234,7 @@ class SubwordTokenizer:
             ConfigError: It is no str, or has a lone surrogate, which UTF-8 does not have.
 
         Example:
-            >>> import pytest
-            >>> _ = pytest.importorskip("tokenizers")
+            >>> import firebrick as fb
             >>> tokenizer = fb.data.SubwordTokenizer.train("ab ab ab ab", size=257)
             >>> len(tokenizer.encode("ab"))
             1
@@ -245,8 +253,7 @@ class SubwordTokenizer:
             OutOfRangeError: A token lies outside.
 
         Example:
-            >>> import pytest
-            >>> _ = pytest.importorskip("tokenizers")
+            >>> import firebrick as fb
             >>> tokenizer = fb.data.SubwordTokenizer.train("ab ab ab ab", size=257)
             >>> tokenizer.decode(tokenizer.encode("ab ab"))
             'ab ab'
@@ -258,8 +265,7 @@ class SubwordTokenizer:
         """The content of a ``tokenizer.json``.
 
         Example:
-            >>> import pytest
-            >>> _ = pytest.importorskip("tokenizers")
+            >>> import firebrick as fb
             >>> tokenizer = fb.data.SubwordTokenizer.train("ab ab ab ab", size=257)
             >>> fb.data.SubwordTokenizer(tokenizer.to_json()) == tokenizer
             True
@@ -274,9 +280,8 @@ class SubwordTokenizer:
             path: The file.
 
         Example:
-            >>> import pytest
-            >>> _ = pytest.importorskip("tokenizers")
-            >>> path = tmp_path / "tokenizer.json"
+            >>> import tempfile, firebrick as fb
+            >>> path = tempfile.mkdtemp() + "/tokenizer.json"
             >>> fb.data.SubwordTokenizer.train("ab ab ab ab", size=257).save(path)
             >>> fb.data.load_tokenizer(path).vocabulary
             257
@@ -310,6 +315,7 @@ def tokenizer_of(serialized: str) -> ByteTokenizer | SubwordTokenizer:
         UnsupportedError: It needs the library, which is not installed.
 
     Example:
+        >>> import firebrick as fb
         >>> fb.data.tokenizer_of('{"type": "bytes"}')
         ByteTokenizer()
     """
@@ -334,7 +340,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> ByteTokenizer | SubwordToken
         UnsupportedError: It needs the library, which is not installed.
 
     Example:
-        >>> path = tmp_path / "tokenizer.json"
+        >>> import tempfile, firebrick as fb
+        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
         >>> fb.data.ByteTokenizer().save(path)
         >>> fb.data.load_tokenizer(path).vocabulary
         256
@@ -352,7 +359,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
         DataError: It cannot be read, or is not UTF-8.
 
     Example:
-        >>> path = tmp_path / "text.txt"
+        >>> import tempfile, firebrick as fb
+        >>> from pathlib import Path
+        >>> path = Path(tempfile.mkdtemp()) / "text.txt"
         >>> _ = path.write_bytes(b"caf\xc3\xa9")
         >>> fb.data.read_text(path)
         'café'
@@ -379,6 +388,7 @@ class TextStream:
         tokenizer: The tokeniser of the tokens.
 
     Example:
+        >>> import firebrick as fb
         >>> stream = fb.data.TextStream(fb.data.ByteTokenizer())
         >>> [stream.add(token) for token in (110, 195, 169)], stream.end()
         (['n', '', 'é'], '')
@@ -403,6 +413,7 @@ class TextStream:
             OutOfRangeError: It is not of the vocabulary.
 
         Example:
+            >>> import firebrick as fb
             >>> fb.data.TextStream(fb.data.ByteTokenizer()).add(104)
             'h'
         """
@@ -422,6 +433,7 @@ class TextStream:
         r"""What is left when no token follows: U+FFFD for bytes that are no whole character.
 
         Example:
+            >>> import firebrick as fb
             >>> stream = fb.data.TextStream(fb.data.ByteTokenizer())
             >>> stream.add(195), stream.end()
             ('', '\ufffd')
@@ -451,6 +463,7 @@ class TokenWindows:
         LoaderError: The tokens are not integers [n], or not one window with the token after it fits.
 
     Example:
+        >>> import firebrick as fb
         >>> data = fb.data.TokenWindows([3, 1, 4, 1, 5, 9, 2], length=3)
         >>> len(data), [part.tolist() for part in data[1]]
         (2, [[1, 5, 9], [5, 9, 2]])
@@ -489,6 +502,7 @@ class TokenWindows:
             IndexError: An index lies outside [0, len).
 
         Example:
+            >>> import firebrick as fb
             >>> import numpy as np
             >>> seen, target = fb.data.TokenWindows([3, 1, 4, 1], length=2, stride=1).fetch(np.asarray([0, 1]))
             >>> seen.tolist(), target.tolist()
