@@ -1,8 +1,8 @@
 """``python -m benchmarks.decoding``: tokens that a language model generates in a second, beside PyTorch and JAX.
 
 One GPT with the same weights everywhere (rotary positions, RMSNorm, SwiGLU, a cache of keys and values), for one sequence and
-for 16, always the most probable token. Ours is ``fb.models.generate``; PyTorch is a loop over tokens with a cache, eager and with
-a compiled step; JAX is one compiled ``scan``. All have one core, take turns, and must give the same tokens.
+for 16, always the most probable token. Ours is ``fb.models.generate``; PyTorch is a loop over tokens with a cache, eager and
+with a compiled step; JAX is one compiled ``scan``. All have one core, take turns, and must give the same tokens.
 """
 
 from __future__ import annotations
