@@ -134,7 +134,7 @@ def one_update(put: Callable[..., Expr]) -> Access:
 
     def by_element(shapes: Sequence[Any], axis: int) -> bool:
         inner = prod(shapes[0][axis + 1 :])
-        return shapes[1][axis] == 1 and (prod(shapes[0]) < LARGE or shapes[0][axis] < LONG or inner < ROW)
+        return bool(shapes[1][axis] == 1 and (prod(shapes[0]) < LARGE or shapes[0][axis] < LONG or inner < ROW))
 
     return Access(
         scattered(put),

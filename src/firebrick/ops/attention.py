@@ -17,11 +17,10 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Sample
 from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.declare import Array, size_of, values
-from firebrick.ops.elementwise import equal, exp, logical_and, multiply, where
+from firebrick.ops.elementwise import divide, equal, exp, logical_and, multiply, subtract, where
 from firebrick.ops.expansions import Build, Rule
 from firebrick.ops.matmul import matmul, swap
 from firebrick.ops.movement import broadcast_to, permute
-from firebrick.ops.normalisation import softmax
 from firebrick.ops.reduction import any_, max_, sum_
 from firebrick.ops.table import register
 
@@ -231,7 +230,10 @@ def _of_one_query(operands: Sequence[Aval], results: Sequence[Aval], *, scale: f
         some = build(any_, mask, axes=(len(seen) - 1,), keepdims=True) if seen else mask
         # finite in a row that sees nothing, whose weights are 0 and not NaN
         hidden = build(where, some, build.constant(-np.inf, q), build.constant(0.0, q))
-        weights = build(softmax, build(where, mask, scores, hidden), axis=len(key) - 1)
+        along = {"axes": (len(key) - 1,), "keepdims": True}
+        kept = build(where, mask, scores, hidden)
+        parts = build(exp, build(subtract, kept, build(max_, kept, **along)))
+        weights = build(divide, parts, build(sum_, parts, **along))
         return (build(matmul, build(where, mask, weights, build.constant(0.0, q)), v),)
 
     return rule
