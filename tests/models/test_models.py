@@ -149,7 +149,7 @@ def test_a_forecaster_learns_a_sine() -> None:
         (
             lambda: fb.models.build("resnet", 8),
             ConfigError,
-            "a model is one of mlp, cnn, lenet, resnet18, transformer-classifier, .*, patchtst\nReceived: 'resnet'",
+            "a model is one of mlp, cnn, lenet, resnet18, transformer-classifier, .*, patchtst, gpt\nReceived: 'resnet'",
         ),
         (lambda: fb.models.build("cnn"), ConfigError, "cnn takes images\nReceived: no image_size"),
         (lambda: fb.models.build("patchtst", 8), ConfigError, "patchtst takes windows of series"),
