@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from extras import need
+from extras import imported, need
 
 import firebrick as fb
 from firebrick import models
@@ -222,6 +222,16 @@ def test_bpe_is_trained_on_the_training_part_and_kept_with_the_run(text: Path, r
     said(run("train", "text", "--out", "file", "--resume", "--epochs", 2))
 
 
+def test_a_tokenizer_that_loses_characters_is_said(text: Path, run: Run, tmp_path: Path) -> None:
+    library = imported("tokenizers")
+    inner = library.Tokenizer(library.models.BPE())
+    inner.train_from_iterator(["the cat sat on the mat"], library.trainers.BpeTrainer(vocab_size=30, show_progress=False))
+    inner.save(str(tmp_path / "letters.json"))
+    short = ("train", "text", text, *TINY, *HOST, "--context", 4, "--epochs", 1)
+    assert "leaves some of it out" in said(run(*short, "--tokenizer", "letters.json"))
+    assert "leaves some of it out" not in said(run(*short, "--tokenizer", "bpe:257"))
+
+
 def test_windows_may_overlap_and_batches_be_divided(text: Path, run: Run) -> None:
     divided = ("--stride", 4, "--devices", "numpy:0,numpy:1", "--epochs", 1)
     output = said(run("train", "text", text, *TINY, *divided, "--out", "run"))
@@ -281,6 +291,7 @@ def test_prompts_that_do_not_fit_are_refused(cat: Path, run: Run) -> None:
         (("--prompt", ""), "a text has at least one character"),
         (("--prompt", "a", "--stop", ""), "a text has at least one character"),
         (("--prompt", "a", "--tokens", 0), "0 is not in the range"),
+        (("--prompt", "a", "--beams", 2, "--top-k", 3), "nothing is drawn with --beams"),
         ((), "Missing option '--prompt'"),
     ):
         assert message in said(run("generate", cat, *arguments), 2)

@@ -57,6 +57,8 @@ def generate(
     for option, given in (("--prompt", prompts), ("--stop", stops)):
         if not all(given):
             raise click.BadParameter("a text has at least one character", param_hint=option)
+    if beams > 1 and (top_k is not None or top_p is not None):
+        raise click.BadParameter("nothing is drawn with --beams; leave --top-k and --top-p out", param_hint="--beams")
     model, found = load_run(run, best=best, device=device)
     if task_of(found.config) is not language or not isinstance(model, GPT):
         raise click.BadParameter(

@@ -17,6 +17,7 @@ import click
 import numpy as np
 
 from firebrick import models
+from firebrick.cli.placing import say
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import ByteTokenizer, DataLoader, SubwordTokenizer, Tokenizer, TokenWindows, load_tokenizer, read_text
@@ -52,7 +53,13 @@ def facts(settings: dict[str, Any], folder: str | None) -> dict[str, Any]:
     text = _text(folder)
     serialized = settings.get("tokenizer_json")
     if serialized is None:
-        serialized = _made(settings["tokenizer"], text, settings["context"]).to_json()
+        made = _made(settings["tokenizer"], text)
+        if made.decode(encoded(made, text)) != text:
+            say(
+                "note: this tokeniser changes the text or leaves some of it out, and the perplexity is that of the rest",
+                err=True,
+            )
+        serialized = made.to_json()
     tokenizer = from_json(serialized)
     _parts(text, serialized, settings["context"], str(folder))  # says at once whether the text is long enough
     return {"tokenizer_json": serialized, "vocabulary": tokenizer.vocabulary, "text_sha256": _digest(text)}
@@ -84,7 +91,7 @@ def check_tokenizer(name: str) -> None:
         )
 
 
-def _made(name: str, text: str, context: int) -> Tokenizer:
+def _made(name: str, text: str) -> Tokenizer:
     """The tokeniser that ``--tokenizer`` names; BPE is trained on what the model is trained on."""
     if name == "bytes":
         return ByteTokenizer()
