@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 
 import pytest
+from extras import need
 
 import firebrick
 from firebrick.core.config import config
@@ -35,6 +36,8 @@ def test_the_examples_in(name: str, tmp_path: object, monkeypatch: pytest.Monkey
         pytest.skip(f"engine {engine} cannot be used here")
     if name.startswith("firebrick.interop.einops"):
         pytest.importorskip("einops")
+    if name == "firebrick.data.text":
+        need("tokenizers")
     monkeypatch.chdir(str(tmp_path))
     module = importlib.import_module(name)
     config.device = "cpu"

@@ -149,10 +149,13 @@ def test_a_forecaster_learns_a_sine() -> None:
         (
             lambda: fb.models.build("resnet", 8),
             ConfigError,
-            "a model is one of mlp, cnn, lenet, resnet18, transformer-classifier, .*, patchtst\nReceived: 'resnet'",
+            "a model is one of mlp, cnn, lenet, resnet18, transformer-classifier, .*, patchtst, gpt\nReceived: 'resnet'",
         ),
         (lambda: fb.models.build("cnn"), ConfigError, "cnn takes images\nReceived: no image_size"),
         (lambda: fb.models.build("patchtst", 8), ConfigError, "patchtst takes windows of series"),
+        (lambda: fb.models.build("gpt", 8), ConfigError, "gpt takes tokens\n.*image_size = 8.*\n.*vocabulary= and length="),
+        (lambda: fb.models.build("gpt", length=8), ConfigError, "gpt takes tokens\nReceived: no vocabulary"),
+        (lambda: fb.models.build("gpt", vocabulary=8, depth=3), ConfigError, "gpt has the settings dim, .*\nReceived: depth"),
         (lambda: fb.models.build("cnn", 8, depth=3), ConfigError, "cnn has the settings width, .*\nReceived: depth"),
         (lambda: fb.models.build("lenet", 12, image=9), ConfigError, "lenet has the settings .*\nReceived: image"),
         (lambda: fb.models.build("mlp", 8, hidden=64), ConfigError, "mlp: hidden is a list"),
@@ -161,7 +164,7 @@ def test_a_forecaster_learns_a_sine() -> None:
         (lambda: fb.models.build("patchtst", series=2, window=24, horizon=4.0), ConfigError, "patchtst: horizon is an int ≥ 1"),
         (lambda: fb.models.patchtst(dim=0), ConfigError, "patchtst: dim is an int ≥ 1"),
         (lambda: fb.models.settings("vit"), ConfigError, "a model is one of"),
-        (lambda: fb.models.names("vision"), ConfigError, "a task is one of classification, forecasting"),
+        (lambda: fb.models.names("vision"), ConfigError, "a task is one of classification, forecasting, language"),
         (lambda: fb.models.lenet(image=8), ConfigError, "lenet: image is a height and width of at least 12"),
         (lambda: fb.models.resnet18(width=0), ConfigError, "resnet: width is an int ≥ 1"),
         (lambda: fb.models.cnn(image=3), ConfigError, "cnn: image is a height and width of at least 4"),
@@ -202,10 +205,11 @@ def test_images_of_16_pixels_are_pooled_twice_and_smaller_ones_once() -> None:
 
 @pytest.mark.parametrize("name", fb.models.names())
 def test_a_model_is_built_in_the_dtype_and_on_the_device_that_is_asked_for(name: str) -> None:
-    task = (
-        {"image_size": 32, "channels": 3}
-        if name in fb.models.names("classification")
-        else {"series": 2, "window": 32, "horizon": 4}
-    )
-    model = fb.models.build(name, **task, dtype=fb.float64, device="numpy:1")
+    sizes: dict[str, dict[str, Any]] = {
+        "classification": {"image_size": 32, "channels": 3},
+        "forecasting": {"series": 2, "window": 32, "horizon": 4},
+        "language": {"vocabulary": 9, "length": 8},
+    }
+    (size,) = (sizes[task] for task in sizes if name in fb.models.names(task))
+    model = fb.models.build(name, **size, dtype=fb.float64, device="numpy:1")
     assert {(p.dtype, str(p.device)) for _, p in model.named_parameters()} == {(fb.float64, "numpy:1")}

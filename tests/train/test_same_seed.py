@@ -17,6 +17,7 @@ SIZES = {
     "transformer-classifier": IMAGE,
     "lstm-forecaster": WINDOW,
     "patchtst": WINDOW,
+    "gpt": {"vocabulary": 11, "length": 8, "dim": 8, "layers": 1},
 }
 
 

@@ -16,6 +16,7 @@ from firebrick.cli.doctor import doctor
 from firebrick.cli.evaluate import evaluate
 from firebrick.cli.explain import explain
 from firebrick.cli.export import export
+from firebrick.cli.generate import generate
 from firebrick.cli.launch import launch
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
@@ -29,5 +30,7 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, export, cache, explain, tune, analog):
+for command in (
+    devices, doctor, train, launch, evaluate, predict, generate, checkpoint, export, cache, explain, tune, analog,
+):  # fmt: skip
     main.add_command(command)

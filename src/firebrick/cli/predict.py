@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.cli import classification, forecasting
+from firebrick.cli import classification, forecasting, language
 from firebrick.cli.images import ImageError, read_image
 from firebrick.cli.reporting import FAILED, reported, say_error
 from firebrick.cli.runs import load_run, task_of
@@ -38,6 +38,10 @@ def predict(run: Path, files: tuple[Path, ...], device: str | None, best: bool) 
     written as a CSV, in the units of the series, with the dates that follow.
     """
     model, found = load_run(run, best=best, device=device)
+    if task_of(found.config) is language:
+        raise click.BadParameter(
+            f"{run} is a language model: firebrick generate {run} --prompt TEXT goes on with a text", param_hint="RUN"
+        )
     work = _forecast if task_of(found.config) is forecasting else _classify
     if not work(model, found.config, files, device):
         sys.exit(FAILED)

@@ -9,7 +9,7 @@ from typing import Any
 
 from firebrick import models
 from firebrick.backends.registry import find_device
-from firebrick.cli import classification, forecasting
+from firebrick.cli import classification, forecasting, language
 from firebrick.core.errors import FirebrickError
 from firebrick.core.untrusted import shown
 from firebrick.data.datasets import series_names
@@ -19,12 +19,12 @@ from firebrick.train.checkpoint import BEST
 from firebrick.train.claim import is_claimed
 from firebrick.train.packing import MALFORMED
 
-TASKS: dict[str, ModuleType] = {"classification": classification, "forecasting": forecasting}
+TASKS: dict[str, ModuleType] = {"classification": classification, "forecasting": forecasting, "language": language}
 
 
 def task_name(dataset: str) -> str:
     """What is done with a data set: the key of ``TASKS`` and of the models for it."""
-    return "forecasting" if dataset in series_names() else "classification"
+    return "language" if dataset == language.TEXT else "forecasting" if dataset in series_names() else "classification"
 
 
 def task_of(config: dict[str, Any]) -> ModuleType:

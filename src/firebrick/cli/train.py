@@ -1,4 +1,4 @@
-"""``firebrick train``: a model on a data set, from files to its result on the test data."""
+"""``firebrick train``: a model on a data set or a text, from files to its result on the test data."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from firebrick import models, optim, random
+from firebrick.cli import language
 from firebrick.cli.classification import AUGMENTATIONS
 from firebrick.cli.dashboard import Dashboard, dashboard_for
 from firebrick.cli.placing import DISTRIBUTED, PLACES, STRATEGIES, chosen, say, strategy_of
@@ -57,10 +58,12 @@ _DEFAULTS = {
     "mnist": Defaults("cnn", 3, 2e-3),
     "fashion-mnist": Defaults("cnn", 5, 2e-3),
     "ett": Defaults("patchtst", 20, 1e-4, 128, "flat-cosine"),
+    language.TEXT: Defaults("gpt", 10, 2e-3, 32),
 }
 _BEFORE: dict[str, Any] = {  # what runs of earlier versions were trained with, where their config does not say
     "schedule": "cosine", "optimizer": "adam", "weight_decay": None, "label_smoothing": 0.0, "augment": [],
     "model_settings": {}, "look_back": None, "horizon": None, "strategy": "single", "devices": None, "shares": None,
+    "context": None, "stride": None, "tokenizer": None,
     "accumulate": 1, "workers": 0, "precision": None, "events": False, "record_every": None, "checkpoint_steps": None,
     "keep": 2,
 }  # fmt: skip
@@ -69,9 +72,14 @@ _FIXED = {  # for the whole of a run
     "model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed", "schedule": "--schedule",
     "optimizer": "--optimizer", "weight_decay": "--weight-decay", "label_smoothing": "--label-smoothing",
     "augment": "--augment", "model_settings": "--set", "look_back": "--look-back", "horizon": "--horizon",
+    "context": "--context", "stride": "--stride", "tokenizer": "--tokenizer",
     "accumulate": "--accumulate", "precision": "--precision",
 }  # fmt: skip
-_IMAGES_ONLY, _SERIES_ONLY = ("label_smoothing", "augment"), ("look_back", "horizon")
+_ONLY = {  # options that are for one kind of data, and what it is called
+    "classification": ("images", ("label_smoothing", "augment")),
+    "forecasting": ("time series", ("look_back", "horizon")),
+    "language": ("text", ("file", "context", "stride", "tokenizer")),
+}
 
 
 def _flat_cosine(lr: float, steps: int) -> optim.Schedule:
@@ -114,7 +122,8 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 
 
 @click.command()
-@click.argument("dataset", type=click.Choice([*names(), *series_names()]))
+@click.argument("dataset", type=click.Choice([*names(), *series_names(), language.TEXT]))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--model",
     "model_name",
@@ -159,9 +168,17 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 )
 @click.option("--look-back", type=click.IntRange(1), default=336, show_default=True, help="For series: rows that are seen.")
 @click.option("--horizon", type=click.IntRange(1), default=96, show_default=True, help="For series: rows that are predicted.")
+@click.option("--context", type=click.IntRange(1), default=128, show_default=True, help="For text: most tokens that are seen.")
+@click.option("--stride", type=click.IntRange(1), help="For text: tokens between two training windows.  [default: the context]")
+@click.option(
+    "--tokenizer", default="bytes", show_default=True, metavar="bytes|bpe[:SIZE]|FILE",
+    help="For text: its bytes; BPE trained on it, of 1024 tokens or SIZE; or a tokenizer.json.",
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides parameters, order and dropout.")
 @click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published; for ett also a CSV."
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder with the data set's files, as published; for ett also a CSV; for text FILE.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
 @click.option("--events", is_flag=True, help="Write event files for TensorBoard into the run directory.")
@@ -184,19 +201,20 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 @click.pass_context
 @reported
 def train(
-    ctx: click.Context, dataset: str, model_name: str | None, assignments: dict[str, Any], device: str | None,
-    strategy: str | None, devices: str | None, shares: str | None, accumulate: int, workers: int,
+    ctx: click.Context, dataset: str, file: Path | None, model_name: str | None, assignments: dict[str, Any],
+    device: str | None, strategy: str | None, devices: str | None, shares: str | None, accumulate: int, workers: int,
     precision: str, events: bool, record_every: int | None, profile: Path | None, dashboard: bool,
     epochs: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
-    weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, seed: int,
-    data_dir: Path | None, out: Path | None, checkpoint_steps: int | None, keep: int, no_jit: bool,
-    resume: bool,
+    weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, context: int,
+    stride: int | None, tokenizer: str, seed: int, data_dir: Path | None, out: Path | None,
+    checkpoint_steps: int | None, keep: int, no_jit: bool, resume: bool,
 ) -> None:  # fmt: skip
-    """Train a model on DATASET and say how it does on the test data.
+    """Train a model on DATASET, or a language model with `train text FILE`, and say how it does on the test data.
 
     Of images, a tenth of the training set, fixed by the seed, validates each epoch; the test images are used once, at the
     end, with the parameters of the last epoch. Of a time series, the first twelve months train, the next four validate, and
-    the four after that test the epoch that did best on the validation months.
+    the four after that test the epoch that did best on the validation months. Of a text, in UTF-8, the first eighteen of twenty
+    parts train, the next one validates, and the last one tests the epoch that did best on it; `firebrick generate` goes on.
 
     With the schedule "cosine", the learning rate rises over the first twentieth of the steps and then falls to 0 along half
     a cosine; with "flat-cosine", it stays for three fifths of them before it falls.
@@ -209,6 +227,8 @@ def train(
         raise click.BadParameter(f"there is no folder {profile.parent}", ctx=ctx, param_hint="--profile")
     placing = chosen(ctx, strategy, device, devices, shares)  # an unknown device is said before anything is read
     defaults, task = _DEFAULTS[dataset], task_name(dataset)
+    if file is not None and data_dir is not None:
+        raise click.BadParameter("FILE says where the text is; leave it out", ctx=ctx, param_hint="--data-dir")
     given = {p.name for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE}
     _check_task(ctx, dataset, task, models.canonical(model_name or defaults.model), given)
     _check_numbers(ctx, {"lr": lr, "weight_decay": weight_decay, "label_smoothing": label_smoothing})
@@ -238,15 +258,21 @@ def train(
     }
     if task == "classification":
         settings |= {"label_smoothing": label_smoothing, "augment": list(augment)}
-    else:
+    elif task == "forecasting":
         settings |= {"look_back": look_back, "horizon": horizon}
+    else:
+        if "tokenizer" in given:
+            language.check_tokenizer(tokenizer)
+        where = file or data_dir
+        settings |= {"context": context, "stride": stride, "tokenizer": tokenizer, "tokenizer_json": None}
+        settings["data_dir"] = str(where.resolve()) if where else None
     usual = Path("runs") / f"{dataset}-{settings['model']}"
     before: dict[str, Any] = {}
     if resume:
         run = out or newest(usual)
         before = {**_BEFORE, **_started_with(run)}
         before["model"] = models.canonical(before["model"])
-        named = {k for k in settings if _PARAMETERS.get(k, k) in given}
+        named = {k for k in settings if _PARAMETERS.get(k, k) in given} | ({"data_dir"} if file is not None else set())
         if named & set(PLACES) or (world_size() > 1 and before["strategy"] != DISTRIBUTED):
             named |= set(PLACES)  # they go together, and processes that were started together do not train alone
         _check_same(dataset, {k: settings[k] for k in _FIXED if k in named}, before, run)
@@ -291,10 +317,11 @@ def _check_task(ctx: click.Context, dataset: str, task: str, model: str, given: 
     if model not in models.names(task):
         fitting = ", ".join(models.names(task))
         raise click.BadParameter(f"{model} is not for {dataset}; choose one of {fitting}", ctx=ctx, param_hint="--model")
-    for name in _SERIES_ONLY if task == "classification" else _IMAGES_ONLY:
-        if name in given:
-            kind = "time series" if task == "classification" else "images"
-            raise click.BadParameter(f"it is for {kind}; leave it out for {dataset}", ctx=ctx, param_hint=_FIXED[name])
+    for kind, options in (found for other, found in _ONLY.items() if other != task):
+        for name in options:
+            if name in given:
+                hint = _FIXED.get(name, name.upper())
+                raise click.BadParameter(f"it is for {kind}; leave it out for {dataset}", ctx=ctx, param_hint=hint)
 
 
 def _check_numbers(ctx: click.Context, values: dict[str, float | None]) -> None:

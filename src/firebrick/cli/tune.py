@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from firebrick.core.tensor import Tensor
 
 IMAGE, CHANNELS, SERIES, WINDOW, HORIZON = 28, 1, 7, 96, 24
-"""Sizes of the images and series of the models."""
+VOCABULARY, CONTEXT = 256, 128
+"""Sizes of the images, series and texts of the models."""
 
 
 @click.command()
@@ -96,14 +97,20 @@ def _model(name: str, batch: int, image_size: int, channels: int) -> Callable[[]
     """The training step and the inference of a model."""
     from firebrick import models, optim, random
     from firebrick.autodiff import value_and_grad
+    from firebrick.cli.language import next_token_loss
     from firebrick.functions.losses import cross_entropy, mse_loss
     from firebrick.graph import jit
 
     x: Tensor
+    loss: Callable[[Tensor, Tensor], Tensor]
     if models.canonical(name) in models.names("forecasting"):
         model = models.build(name, series=SERIES, window=WINDOW, horizon=HORIZON)
         x, y = random.normal((batch, WINDOW, SERIES)), random.normal((batch, HORIZON, SERIES))
         loss = mse_loss
+    elif models.canonical(name) in models.names("language"):
+        model = models.build(name, vocabulary=VOCABULARY, length=CONTEXT)
+        x, y = (random.integers((batch, CONTEXT), low=0, high=VOCABULARY) for _ in range(2))
+        loss = next_token_loss
     else:
         model = models.build(name, image_size, channels)
         x, y = random.normal((batch, channels, image_size, image_size)), random.integers((batch,), low=0, high=10)

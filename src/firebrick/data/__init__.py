@@ -14,6 +14,16 @@ from firebrick.data.pictures import save_image_grid
 from firebrick.data.placing import Portion
 from firebrick.data.samplers import BucketSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler, WeightedSampler
 from firebrick.data.stream import IterableDataset
+from firebrick.data.text import (
+    ByteTokenizer,
+    SubwordTokenizer,
+    TextStream,
+    Tokenizer,
+    TokenWindows,
+    load_tokenizer,
+    read_text,
+    tokenizer_of,
+)
 from firebrick.data.torch_loaders import from_torch
 from firebrick.data.transforms import Pixels
 from firebrick.data.windows import WindowDataset
@@ -22,6 +32,7 @@ __all__ = [
     "ArrayDataset",
     "Augmentation",
     "BucketSampler",
+    "ByteTokenizer",
     "DataLoader",
     "Dataset",
     "IterableDataset",
@@ -36,6 +47,10 @@ __all__ = [
     "SequentialSampler",
     "Subset",
     "SubsetSampler",
+    "SubwordTokenizer",
+    "TextStream",
+    "TokenWindows",
+    "Tokenizer",
     "UncheckedCursorWarning",
     "UnknownLengthError",
     "WeightedSampler",
@@ -45,9 +60,12 @@ __all__ = [
     "collate",
     "from_torch",
     "holdout",
+    "load_tokenizer",
     "pad_collate",
     "permutation",
     "random_split",
+    "read_text",
     "save_image_grid",
+    "tokenizer_of",
     "worker_info",
 ]

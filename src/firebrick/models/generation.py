@@ -103,7 +103,7 @@ def generate(
         beams: With more than 1, the most probable of this many sequences that are searched at once; nothing is drawn.
         generator: Source of the draws; the device's default generator by default.
         on_token: Called with the new tokens of all prompts, one for each, after each step; -1 for a sequence that has
-            ended.
+            ended. If it returns True, no further tokens are added.
 
     Returns:
         A list of new tokens, or one for each prompt.
@@ -313,9 +313,9 @@ def _streamed(
     for i in range(how.steps):
         found = np.where(done, -1, token.numpy())
         out.append(found)
-        on_token(found.tolist())
+        enough = on_token(found.tolist()) is True  # and nothing else: callbacks such as `queue.put` return what they like
         done |= np.isin(found, how.stop)
-        if done.all() or i + 1 == how.steps:
+        if enough or done.all() or i + 1 == how.steps:
             break
         at: Tensor = hooks.from_host(np.asarray(tokens.shape[1] + i), tokens.device)
         token, cache = step(model, token, cache, at, pads, shares[i + 1], heat)

@@ -291,7 +291,9 @@ class GPT(Module):
     def _logits(self, x: Tensor) -> Tensor:
         y: Tensor = self.norm(x)
         if self.head is None:
-            return matmul(y, astype(matrix_transpose(self.embed.weight), y.dtype, copy=False))
+            rows = reshape(y, (-1, self.dim))  # one product of matrices, as of ``nn.Linear``
+            found = matmul(rows, astype(matrix_transpose(self.embed.weight), y.dtype, copy=False))
+            return reshape(found, (*y.shape[:-1], self.vocabulary))
         logits: Tensor = self.head(y)
         return logits
 

@@ -1,14 +1,15 @@
-"""Models by name, as the command line and recipes ask for them: built for images and classes, or for windows of series."""
+"""Models by name, as the command line and recipes ask for them: for images and classes, for windows of series, or for text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 from firebrick.core.errors import ConfigError
 from firebrick.models.checks import check_counts
 from firebrick.models.classifiers import cnn, lenet, mlp
+from firebrick.models.gpt import GPT
 from firebrick.models.patchtst import patchtst
 from firebrick.models.recurrent import lstm_forecaster
 from firebrick.models.resnet import resnet18
@@ -23,10 +24,12 @@ CLASSIFIERS: dict[str, Callable[..., Module]] = {
     "transformer-classifier": transformer,
 }
 FORECASTERS: dict[str, Callable[..., Module]] = {"lstm-forecaster": lstm_forecaster, "patchtst": patchtst}
+LANGUAGE_MODELS: dict[str, Callable[..., Module]] = {"gpt": GPT}
 ALIASES = {"transformer": "transformer-classifier"}  # names of earlier versions
-TASKS = {"classification": CLASSIFIERS, "forecasting": FORECASTERS}
+TASKS = {"classification": CLASSIFIERS, "forecasting": FORECASTERS, "language": LANGUAGE_MODELS}
 _OF_IMAGES = ("in_features", "image", "channels", "classes")  # arguments that the data decide
 _OF_SERIES = ("series", "window", "horizon")
+_OF_TEXT = ("vocabulary", "length")
 _OF_PLACE = ("generator", "dtype", "device")
 
 
@@ -34,7 +37,7 @@ def names(task: str | None = None) -> list[str]:
     """The names that ``build`` knows, all of them or those of a task.
 
     Args:
-        task: "classification" (of images) or "forecasting" (of series); None for both.
+        task: "classification" (of images), "forecasting" (of series) or "language" (of text); None for all.
 
     Raises:
         ConfigError: The task is unknown.
@@ -45,6 +48,8 @@ def names(task: str | None = None) -> list[str]:
         ['mlp', 'cnn', 'lenet', 'resnet18', 'transformer-classifier']
         >>> fb.models.names("forecasting")
         ['lstm-forecaster', 'patchtst']
+        >>> fb.models.names("language")
+        ['gpt']
     """
     if task is not None and task not in TASKS:
         raise ConfigError(f"a task is one of {', '.join(TASKS)}", repr(task), "use one of these, or None for all names")
@@ -79,7 +84,7 @@ def settings(name: str) -> list[str]:
         >>> fb.models.settings("cnn")
         ['width', 'features', 'dropout']
     """
-    given = (*_OF_IMAGES, *_OF_SERIES, *_OF_PLACE)
+    given = (*_OF_IMAGES, *_OF_SERIES, *_OF_TEXT, *_OF_PLACE)
     return [n for n in signature(_function(name)).parameters if n not in given]
 
 
@@ -92,7 +97,7 @@ def _function(name: str) -> Callable[..., Module]:
 
 
 def build(name: str, image_size: int | None = None, channels: int = 1, classes: int = 10, **choices: Any) -> Module:
-    """A model by name: a classifier of images, or a forecaster of series.
+    """A model by name: a classifier of images, a forecaster of series, or a language model.
 
     Args:
         name: One of ``names()``.
@@ -100,11 +105,11 @@ def build(name: str, image_size: int | None = None, channels: int = 1, classes: 
         channels: Channels of an image; for classifiers only.
         classes: Number of logits; for classifiers only.
         choices: Its ``settings(name)``, and ``generator=``, ``dtype=`` and ``device=``; a forecaster takes
-            ``series=``, ``window=`` and ``horizon=`` here too.
+            ``series=``, ``window=`` and ``horizon=`` here too, a language model ``vocabulary=`` and ``length=``.
 
     Returns:
-        Module from [batch, channels, image_size, image_size] to logits [batch, classes], or from
-        [batch, window, series] to [batch, horizon, series].
+        Module from [batch, channels, image_size, image_size] to logits [batch, classes]; from
+        [batch, window, series] to [batch, horizon, series]; or from tokens [batch, n] to logits [batch, n, vocabulary].
 
     Raises:
         ConfigError: The name is unknown, or a setting has no meaning.
@@ -117,15 +122,18 @@ def build(name: str, image_size: int | None = None, channels: int = 1, classes: 
         (4, 3, 2)
     """
     function, key = _function(name), canonical(name)
-    series = key in FORECASTERS
-    own = [*settings(name), *(_OF_SERIES if series else ()), *_OF_PLACE]
+    sizes_of = _OF_SERIES if key in FORECASTERS else _OF_TEXT if key in LANGUAGE_MODELS else ()
+    own = [*settings(name), *sizes_of, *_OF_PLACE]
     if unknown := [k for k in choices if k not in own]:
         raise ConfigError(f"{key} has the settings {', '.join(own)}", ", ".join(unknown), f"see models.{function.__name__}")
-    if series:
+    if sizes_of:
+        kind = "windows of series" if key in FORECASTERS else "tokens"
         if image_size is not None:
-            raise ConfigError(
-                f"{key} takes windows of series", f"image_size = {image_size}", "pass series=, window= and horizon="
-            )
+            needed = " and ".join(f"{n}=" for n in sizes_of)
+            raise ConfigError(f"{key} takes {kind}", f"image_size = {image_size}", f"pass {needed} in its place")
+        parameters = signature(function).parameters
+        if missing := [n for n in sizes_of if n not in choices and parameters[n].default is Parameter.empty]:
+            raise ConfigError(f"{key} takes {kind}", f"no {', '.join(missing)}", f"pass {missing[0]}=")
         return function(**choices)
     if image_size is None:
         raise ConfigError(f"{key} takes images", "no image_size", "pass the height and width of an image")

@@ -35,6 +35,7 @@ from firebrick.nn.activation import (
     Threshold,
 )
 from firebrick.nn.attention import (
+    CacheState,
     KeyValueCache,
     MultiheadAttention,
 )
@@ -155,6 +156,7 @@ __all__ = [
     "Bilinear",
     "Buffer",
     "CTCLoss",
+    "CacheState",
     "Conv1d",
     "Conv2d",
     "Conv3d",

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from weakref import ref
 
 from firebrick.autodiff.tape import own_handle
 from firebrick.core.autocast import autocast, narrow
 from firebrick.core.device import Device
 from firebrick.core.dtypes import result_type
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
+from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
-from firebrick.functions.creation import zeros
-from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal
-from firebrick.functions.indexing import take
+from firebrick.functions.checks import staged
+from firebrick.functions.creation import zeros, zeros_like
+from firebrick.functions.elementwise import astype, clip, less_equal, logical_and, not_equal
+from firebrick.functions.indexing import index_copy, take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
 from firebrick.functions.normalisation import softmax
@@ -55,20 +56,58 @@ def causal_mask(n: int, m: int, device: Device | str) -> Tensor:
     return less_equal(expand_dims(places, axis=0), expand_dims(places[m - n :], axis=1))
 
 
+class CacheState(NamedTuple):
+    """What a ``KeyValueCache`` of a fixed length holds, as a tree of tensors: what the carry of ``fb.scan`` takes.
+
+    Attributes:
+        keys: Tensor [batch, heads, length, d]; positions that are not filled hold 0.
+        values: Tensor of the same shape but its last axis.
+        filled: Integer tensor of shape (): how many positions are filled.
+
+    Example:
+        >>> import firebrick as fb
+        >>> layer, cache = fb.nn.MultiheadAttention(8, 2), fb.nn.KeyValueCache(5)
+        >>> y = layer(fb.ones((1, 3, 8)), causal=True, cache=cache)
+        >>> state = cache.state()
+        >>> state.keys.shape, state.filled.item()
+        ((1, 2, 5, 4), 3)
+    """
+
+    keys: Tensor
+    values: Tensor
+    filled: Tensor
+
+
 class KeyValueCache:
     """Keys and values of attention: in self-attention those of earlier calls, to which each call adds its own; in attention to
     a memory those of the memory, computed once.
+
+    Without a length it grows by the tokens of each call. Under ``jit`` each of its lengths has a graph of its own, which later
+    sequences use again.
+
+    With a length, keys and values have that many positions from the first call on, and calls fill them one after the other; a
+    call that adds more than are left raises. So a step under ``jit`` is one graph for all tokens, ``reset`` begins another
+    sequence with the same graphs, and ``state`` and ``from_state`` take the cache through ``fb.scan``. It is for
+    self-attention.
 
     It belongs to the layer that first adds to it, and refuses another one. A copy of the cache belongs to the layer that it is
     first used with, so it goes with a copy of the model. When the call of a module fails after a layer in it has added to its
     cache, the caches of other layers lack these places: that cache is refused from then on. Where layers are called one by one,
     outside of a module or each under a ``jit`` of its own, begin with new caches after an error: nothing can detect it there.
 
-    Under ``jit`` each length has a graph of its own, which later sequences use again; the cache of a memory is for eager calls.
+    The cache of a memory is for eager calls.
+
+    Args:
+        length: Most positions; None for a cache that grows.
 
     Attributes:
         keys: Tensor [batch, heads, length, d], or None before the first call.
         values: Tensor of the same shape but its last axis, or None.
+        capacity: Most positions, or None.
+        filled: With a length: integer tensor of shape (), how many positions are filled; None before the first call.
+
+    Raises:
+        ConfigError: The length is no int ≥ 1.
 
     Example:
         >>> import firebrick as fb
@@ -77,14 +116,24 @@ class KeyValueCache:
         ...     y = layer(fb.ones((1, 1, 8)), causal=True, cache=cache)
         >>> y.shape, cache.length
         ((1, 1, 8), 3)
+        >>> fixed, step = fb.nn.KeyValueCache(16), fb.jit(lambda x, cache: layer(x, causal=True, cache=cache))
+        >>> y = layer(fb.ones((1, 2, 8)), causal=True, cache=fixed)
+        >>> for _ in range(10):
+        ...     y = step(fb.ones((1, 1, 8)), fixed)
+        >>> fixed.length, step.traces
+        (12, 1)
     """
 
     ties = frozenset({"_layer"})
     unwatched = frozenset({"_memory", "_trace"})  # one tells a memory from another, the other lives as long as a trace
 
-    def __init__(self) -> None:
+    def __init__(self, length: int | None = None) -> None:
+        if length is not None:
+            check_sizes("KeyValueCache", length=length)
+        self.capacity = length
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self.filled: Tensor | None = None
         # storages that the keys and values of a memory were computed from; () for whatever memory comes next
         self._memory: tuple[Any, ...] | None = None
         self._layer: ref[Any] | None = None  # that it belongs to
@@ -94,11 +143,14 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """Number of positions in the cache."""
+        """Number of positions in the cache; of a fixed length, those that are filled, which is read from the device."""
+        if self.capacity is not None:
+            return 0 if self.filled is None else int(self.filled.item())
         return 0 if self.keys is None else self.keys.shape[2]
 
     def append(self, keys: Tensor, values: Tensor, *, layer: Module | None = None) -> tuple[Tensor, Tensor]:
-        """Add [batch, heads, n, d] at the end, and return all keys and values.
+        """Add [batch, heads, n, d] at the end, and return all keys and values; with a length, positions that are not filled
+        too.
 
         Args:
             keys: Keys of the new positions.
@@ -108,13 +160,94 @@ class KeyValueCache:
         Raises:
             ConfigError: The cache belongs to another layer, or a call failed after it had added to it.
             ShapeError: It has rows of another batch.
+            DTypeError: It has a length, and these have another dtype than those before.
+            OutOfRangeError: It has a length, and fewer positions are left.
         """
-        keys, values = self._joined(keys, values, layer)
-        self._keep(keys, values, layer)
+        if self.capacity is None:
+            keys, values = self._joined(keys, values, layer)
+            self._keep(keys, values, None, layer)
+        else:
+            keys, values, filled = _written(self._begun(keys, values, layer), keys, values)
+            self._keep(keys, values, filled, layer)
         return keys, values
 
+    def reset(self) -> None:
+        """Begin another sequence: of a fixed length with the same tensors, so that graphs of earlier sequences serve it.
+
+        Example:
+            >>> import firebrick as fb
+            >>> layer, cache = fb.nn.MultiheadAttention(8, 2), fb.nn.KeyValueCache(5)
+            >>> y = layer(fb.ones((1, 4, 8)), causal=True, cache=cache)
+            >>> cache.reset()
+            >>> cache.length
+            0
+        """
+        if self.keys is None or self.values is None:
+            return
+        if self.filled is None:
+            if self._outlives_trace():
+                raise UnsupportedError(
+                    "under jit, a cache that grows is not reset: its length is part of the graph", repr(self),
+                    "reset it outside jit, or use nn.KeyValueCache(length)",
+                )  # fmt: skip
+            self.keys, self.values, self._memory = None, None, None
+        else:
+            self._keep(self.keys, self.values, zeros_like(self.filled))
+        self._failed = False
+
+    def state(self) -> CacheState:
+        """What a cache of a fixed length holds, as a tree of tensors, for the carry of ``fb.scan``.
+
+        Raises:
+            ConfigError: The cache has no length, or is not used yet.
+
+        Example:
+            >>> import firebrick as fb
+            >>> layer, cache = fb.nn.MultiheadAttention(8, 2), fb.nn.KeyValueCache(8)
+            >>> x = layer(fb.ones((1, 2, 8)), causal=True, cache=cache)[:, 1:]
+            >>> def step(carry, _):
+            ...     x, state = carry
+            ...     cache = fb.nn.KeyValueCache.from_state(state)
+            ...     y = layer(x, causal=True, cache=cache)
+            ...     return (y, cache.state()), y
+            >>> (x, state), ys = fb.scan(step, (x, cache.state()), length=6)
+            >>> state.filled.item(), ys.shape
+            (8, (6, 1, 1, 8))
+        """
+        if self.keys is None or self.values is None or self.filled is None:
+            raise ConfigError(
+                "a cache of a fixed length has a state after its first call",
+                "a cache that grows" if self.capacity is None else "a cache that is not used yet",
+                "make it with nn.KeyValueCache(length), and call the layer with it once",
+            )
+        return CacheState(*map(own_handle, (self.keys, self.values, self.filled)))
+
+    @classmethod
+    def from_state(cls, state: CacheState) -> KeyValueCache:
+        """A cache of a fixed length that goes on from a state; see ``state``.
+
+        Args:
+            state: What ``state`` returned.
+
+        Raises:
+            ConfigError: It is no such state.
+
+        Example:
+            >>> import firebrick as fb
+            >>> layer, cache = fb.nn.MultiheadAttention(8, 2), fb.nn.KeyValueCache(8)
+            >>> y = layer(fb.ones((1, 2, 8)), causal=True, cache=cache)
+            >>> fb.nn.KeyValueCache.from_state(cache.state()).length
+            2
+        """
+        given: Any = state
+        if not isinstance(given, CacheState) or not all(isinstance(t, Tensor) for t in given) or given.keys.ndim != 4:
+            raise ConfigError("from_state takes the state of a cache", type(given).__name__, "pass what state() returned")
+        made = cls(state.keys.shape[2])
+        made.keys, made.values, made.filled = map(own_handle, state)
+        return made
+
     def _joined(self, keys: Tensor, values: Tensor, layer: Module | None) -> tuple[Tensor, Tensor]:
-        """All keys and values, which are not kept yet."""
+        """All keys and values of a cache that grows, which are not kept yet."""
         self._check_use(layer)
         if self.keys is None and self._outlives_trace():  # a graph extends state that is there: of no places yet
             self.keys, self.values = (
@@ -129,6 +262,39 @@ class KeyValueCache:
                 "use a new cache for another layer or batch, or cache.select(rows)",
             )
         return concat([self.keys, keys], axis=2), concat([self.values, values], axis=2)
+
+    def _begun(self, keys: Tensor, values: Tensor, layer: Module | None) -> CacheState:
+        """What a cache of a fixed length holds before these are added, which fit into it."""
+        self._check_use(layer)
+        assert self.capacity is not None
+        if self.keys is None or self.values is None or self.filled is None:
+            shapes = [(*t.shape[:2], self.capacity, t.shape[3]) for t in (keys, values)]
+            makes = [
+                partial(zeros, shape, dtype=dtype, device=keys.device)
+                for shape, dtype in zip(
+                    [*shapes, ()], (keys.dtype, values.dtype, keys.device.backend.default_int(keys.device)), strict=True
+                )
+            ]
+            outlives = self._outlives_trace()  # a graph reads and changes state that is there: of no filled positions yet
+            state = CacheState(*(new_state(make) if outlives else make() for make in makes))
+            if outlives:
+                self.keys, self.values, self.filled = state
+        else:
+            state = CacheState(self.keys, self.values, self.filled)
+        for new, old, name in ((keys, state.keys, "keys"), (values, state.values, "values")):
+            if (*new.shape[:2], new.shape[3]) != (*old.shape[:2], old.shape[3]):
+                raise ShapeError(
+                    "a cache belongs to one attention layer and one batch",
+                    f"{describe(name, new)} after {describe(f'cache.{name}', old)}",
+                    "use a new cache for another layer or batch, or cache.select(rows)",
+                )
+            if new.dtype is not old.dtype:
+                raise DTypeError(
+                    "a cache of a fixed length keeps the dtype of its first call",
+                    f"{describe(name, new)} after {describe(f'cache.{name}', old)}",
+                    "use the layer in one dtype, with or without autocast, as long as it uses this cache",
+                )
+        return state._replace(filled=_with_room(state.filled, keys.shape[2], self.capacity))
 
     def _check_use(self, layer: Module | None) -> None:
         if self._failed:
@@ -145,17 +311,18 @@ class KeyValueCache:
                 "give each layer a cache of its own, as new_cache() does; a copy of the layer takes a copy of the cache",
             )
 
-    def _keep(self, keys: Tensor, values: Tensor, layer: Module | None = None) -> None:
+    def _keep(self, keys: Tensor, values: Tensor, filled: Tensor | None, layer: Module | None = None) -> None:
         changes.note(self)
         if layer is not None and self._layer is None:
             self._layer = ref(layer)
         if not self._outlives_trace():
             self.keys, self.values = own_handle(keys), own_handle(values)
+            self.filled = None if filled is None else own_handle(filled)
             return
-        assert self.keys is not None
-        assert self.values is not None
-        self.keys._rebind(keys)
-        self.values._rebind(values)
+        for held, new in ((self.keys, keys), (self.values, values), (self.filled, filled)):
+            if new is not None and new is not held:
+                assert held is not None
+                held._rebind(new)
 
     def call_failed(self) -> None:
         """Refuse to be used from now on: a call failed that had changed it."""
@@ -175,7 +342,7 @@ class KeyValueCache:
             rows: Integers [n] in [0, batch).
         """
         if self.keys is not None and self.values is not None:
-            self._keep(take(self.keys, rows, axis=0), take(self.values, rows, axis=0))
+            self._keep(take(self.keys, rows, axis=0), take(self.values, rows, axis=0), self.filled)
             self._memory = None if self._memory is None else ()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -183,7 +350,38 @@ class KeyValueCache:
         return {**self.__dict__, "_trace": None, "_layer": None, "_memory": None if self._memory is None else ()}
 
     def __repr__(self) -> str:
+        if self.capacity is not None:
+            return f"KeyValueCache({self.capacity})"
         return f"KeyValueCache(length={self.length})"
+
+
+def _written(state: CacheState, keys: Tensor, values: Tensor) -> CacheState:
+    """A state with these keys and values behind the filled positions."""
+    at = arange(keys.shape[2], device=keys.device) + state.filled
+    return CacheState(
+        index_copy(state.keys, at, keys, axis=2), index_copy(state.values, at, values, axis=2), state.filled + keys.shape[2]
+    )
+
+
+def _with_room(filled: Tensor, n: int, capacity: int) -> Tensor:
+    """How many positions are filled, where n are left to add; if fewer are, an error (inside a trace: in each run of it)."""
+
+    def error(count: int | None = None) -> OutOfRangeError:
+        full = "more than are left" if count is None else f"{count} filled, and {n} to add"
+        return OutOfRangeError(
+            f"a cache of a fixed length has {capacity} positions", full, f"use a longer nn.KeyValueCache than {capacity}"
+        )
+
+    if n > capacity:
+        raise error(0)
+    if filled.device.engine == "meta":
+        return filled
+    if staged(lambda: less_equal(filled, capacity - n), error):
+        return clip(filled, max=capacity - n)  # so that this error is found, not that of an index behind the end
+    count = int(filled.item())
+    if count + n > capacity:
+        raise error(count)
+    return filled
 
 
 def _named(layer: Module | None) -> str:
@@ -191,6 +389,13 @@ def _named(layer: Module | None) -> str:
     if layer is None:
         return "a layer that is there no longer"
     return f"{type(layer).__name__} {layer._path!r}" if layer._path else type(layer).__name__
+
+
+def _filled_mask(before: Tensor, n: int, m: int, causal: bool, device: Device) -> Tensor:
+    """Bool [n, m], or [1, m]: which positions of a cache n queries see that follow ``before`` filled ones."""
+    order = expand_dims(arange(m, device=device), axis=0)
+    last = expand_dims(arange(n, device=device) if causal else arange(n - 1, n, device=device), axis=1)
+    return less_equal(order, last + before)
 
 
 class MultiheadAttention(Module):
@@ -290,7 +495,8 @@ class MultiheadAttention(Module):
                 at one position.
             need_weights: Whether to return the attention weights, before dropout, as well.
             cache: In self-attention: keys and values of earlier calls, which this call looks at and adds its own to; ``m``
-                counts them all. With ``key`` given: keeps the projected key and value, which later calls do not project again.
+                counts them all; with a cache of a fixed length, ``m`` is that length. With ``key`` given: keeps the projected
+                key and value, which later calls do not project again.
 
         Returns:
             Tensor [batch, n, embed]; with ``need_weights`` a pair with the weights [batch, heads, n, m].
@@ -299,6 +505,7 @@ class MultiheadAttention(Module):
             ShapeError: A shape does not fit.
             DTypeError: A mask is not bool.
             ConfigError: A cache of one memory was given with another, or the cache of another layer.
+            OutOfRangeError: Fewer positions than n are left in a cache of a fixed length.
         """
         own = key is None or key is query
         source = query if key is None else key
@@ -317,21 +524,28 @@ class MultiheadAttention(Module):
                 ", ".join(describe(n, t) for n, t in (("query", query), ("key", source), ("value", taken))),
                 "give them the same number of rows, and key and value the same length",
             )
+        before: Tensor | None = None  # of a cache of a fixed length, how many positions are filled
         if own and taken is query and self.qkv is not None:
             q, k, v = (split_heads(t, self.heads) for t in split(self.qkv(query), (self.embed,) * 3, axis=2))
-            q, k, v = self._extend(q, k, v, cache)
+            q, k, v, before = self._extend(q, k, v, cache)
         elif own:
             parts = [split_heads(self._part(i, t), self.heads) for i, t in enumerate((query, source, taken))]
-            q, k, v = self._extend(parts[0], parts[1], parts[2], cache)
+            q, k, v, before = self._extend(parts[0], parts[1], parts[2], cache)
         else:
             q = split_heads(self._part(0, query), self.heads)
             k, v = self._remember(source, taken, cache)
             if self.rotary is not None:
                 q = self.rotary(q)
-        y, weights = self._attend(q, k, v, self._mask(mask, key_mask, causal, q, k), self._bias(bias, q, k), need_weights)
+        if before is None:
+            seen = self._mask(mask, key_mask, causal, q, k)
+        else:
+            there = _filled_mask(before, q.shape[2], k.shape[2], causal, q.device)
+            seen = self._mask(mask, key_mask, False, q, k)
+            seen = there if seen is None else logical_and(seen, there)
+        y, weights = self._attend(q, k, v, seen, self._bias(bias, q, k), need_weights)
         joined: Tensor = self.out(join_heads(y))
         if own and cache is not None:  # only now: a call that is refused adds nothing
-            cache._keep(k, v, self)
+            cache._keep(k, v, None if before is None else before + query.shape[1], self)
         return (joined, weights) if need_weights else joined
 
     @property
@@ -348,15 +562,28 @@ class MultiheadAttention(Module):
         y = matmul(x, matrix_transpose(self.qkv.weight[rows]))
         return y if self.qkv.bias is None else y + narrow(self.qkv.bias[rows])
 
-    def _extend(self, q: Tensor, k: Tensor, v: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Self-attention's queries, and all its keys and values."""
+    def _extend(
+        self, q: Tensor, k: Tensor, v: Tensor, cache: KeyValueCache | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+        """Self-attention's queries, all its keys and values, and how many positions of a fixed length were filled before."""
+        if cache is not None and cache.capacity is not None:
+            state = cache._begun(k, v, self)
+            if self.rotary is not None:
+                q, k = (self.rotary(t, offset=state.filled, length=cache.capacity) for t in (q, k))
+            return (q, *_written(state, k, v)[:2], state.filled)
         if self.rotary is not None:
             offset = 0 if cache is None else cache.length
             q, k = self.rotary(q, offset=offset), self.rotary(k, offset=offset)
-        return (q, k, v) if cache is None else (q, *cache._joined(k, v, self))
+        return (q, k, v, None) if cache is None else (q, *cache._joined(k, v, self), None)
 
     def _remember(self, key: Tensor, value: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory, from the cache if it has them."""
+        if cache is not None and cache.capacity is not None:
+            raise ConfigError(
+                "MultiheadAttention: a cache of a fixed length is for self-attention; that of a memory has the memory's length",
+                f"{cache!r}, and a key",
+                "pass nn.KeyValueCache()",
+            )
         if cache is not None and self.rotary is not None:
             raise ConfigError(
                 "MultiheadAttention: with rotary, a query has a place, which the cache of a memory does not count",

@@ -13,12 +13,14 @@ import numpy as np
 
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import cast_host
+from firebrick.functions.indexing import take
 from firebrick.functions.movement import concat, reshape, split, stack
+from firebrick.functions.ranges import arange
 from firebrick.nn import initial
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.nn.module import Module
@@ -46,19 +48,38 @@ def _table(
     return made[0], made[1]
 
 
-def _rows(where: str, n: int, offset: int, features: int, base: float, x: Tensor) -> tuple[Tensor, Tensor]:
+def _rows(
+    where: str, n: int, offset: int | Tensor, length: int | None, features: int, base: float, x: Tensor
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Sines and cosines for places offset … offset + n - 1, in x's dtype, on its device."""
-    check_sizes(where, 0, offset=offset)
+    if isinstance(offset, Tensor):
+        _check_offset(where, offset)
+        if length is None:
+            raise ConfigError(
+                f"{where}: an offset that is a tensor needs a length", "no length", "pass length=, the most places"
+            )
+        check_sizes(where, length=length)
+        places = arange(n, device=x.device) + offset
+        stop = length
+    else:
+        check_sizes(where, 0, offset=offset)
+        stop = offset + n
     capacity = _LEAST
-    while capacity < offset + n:
+    while capacity < stop:
         capacity *= 2
-    places = slice(offset, offset + n)
+    rows = slice(0, stop) if isinstance(offset, Tensor) else slice(offset, stop)
     if hooks.trace() is not None:  # the rows become constants of the graph, which outlives no table
         found = _host_table(capacity, features, base, x.dtype)
-        sines, cosines = (hooks.from_host(np.ascontiguousarray(t[places]), x.device) for t in found)
-        return sines, cosines
-    sines, cosines = _table(capacity, features, base, x.dtype, x.device, x.device.backend)
-    return sines[places], cosines[places]
+        sines, cosines = (hooks.from_host(np.ascontiguousarray(t[rows]), x.device) for t in found)
+    else:
+        sines, cosines = (t[rows] for t in _table(capacity, features, base, x.dtype, x.device, x.device.backend))
+    return (take(sines, places, axis=0), take(cosines, places, axis=0)) if isinstance(offset, Tensor) else (sines, cosines)
+
+
+def _check_offset(where: str, offset: Tensor) -> None:
+    if offset.ndim or not offset.dtype.is_integer:
+        error = ShapeError if offset.ndim else DTypeError
+        raise error(f"{where}: offset is an int, or an integer tensor of shape ()", describe("offset", offset), "pass an int")
 
 
 def _check_even(where: str, features: int, base: float) -> None:
@@ -88,15 +109,16 @@ class SinusoidalPositions(Module):
         _check_even("SinusoidalPositions", features, base)
         self.features, self.base = features, base
 
-    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, *, offset: int | Tensor = 0, length: int | None = None) -> Tensor:
         """Add the positions of places offset, offset + 1, … to x [..., n, features].
 
         Args:
             x: Floating tensor [..., n, features].
-            offset: Position of the first of the n.
+            offset: Position of the first of the n: an int, or an integer tensor of shape ().
+            length: How many positions there are, where ``offset`` is a tensor.
         """
         n = _places("SinusoidalPositions", x, self.features)
-        sines, cosines = _rows("SinusoidalPositions", n, offset, self.features, self.base, x)
+        sines, cosines = _rows("SinusoidalPositions", n, offset, length, self.features, self.base, x)
         return x + reshape(stack([sines, cosines], axis=2), (n, self.features))
 
     def describe(self) -> str:
@@ -133,14 +155,17 @@ class LearnedPositions(Module):
         self.length, self.features = length, features
         self.weight = initial.normal((length, features), std=std, generator=generator, dtype=dtype, device=device)
 
-    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, *, offset: int | Tensor = 0) -> Tensor:
         """Add the positions of places offset, offset + 1, … to x [..., n, features].
 
         Args:
             x: Floating tensor [..., n, features].
-            offset: Position of the first of the n.
+            offset: Position of the first of the n: an int, or an integer tensor of shape ().
         """
         n = _places("LearnedPositions", x, self.features)
+        if isinstance(offset, Tensor):
+            _check_offset("LearnedPositions", offset)
+            return x + take(self.weight, arange(n, device=x.device) + offset, axis=0)
         check_sizes("LearnedPositions", 0, offset=offset)
         if offset + n > self.length:
             raise ShapeError(
@@ -178,15 +203,16 @@ class RotaryPositions(Module):
         _check_even("RotaryPositions", features, base)
         self.features, self.base, self.interleaved = features, base, interleaved
 
-    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, *, offset: int | Tensor = 0, length: int | None = None) -> Tensor:
         """Turn x [..., n, features] at places offset, offset + 1, …
 
         Args:
             x: Floating tensor [..., n, features].
-            offset: Position of the first of the n.
+            offset: Position of the first of the n: an int, or an integer tensor of shape ().
+            length: How many positions there are, where ``offset`` is a tensor.
         """
         n = _places("RotaryPositions", x, self.features)
-        sines, cosines = _rows("RotaryPositions", n, offset, self.features, self.base, x)
+        sines, cosines = _rows("RotaryPositions", n, offset, length, self.features, self.base, x)
         half = self.features // 2
         if self.interleaved:
             pairs = reshape(x, (*x.shape[:-1], half, 2))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu, silu
 from firebrick.functions.elementwise import relu, tanh
@@ -211,7 +212,7 @@ class TransformerDecoderLayer(Module):
     def forward(
         self, x: Tensor, memory: Tensor, *, mask: Tensor | None = None, key_mask: Tensor | None = None, causal: bool = True,
         memory_mask: Tensor | None = None, memory_key_mask: Tensor | None = None,
-        cache: tuple[KeyValueCache, KeyValueCache] | None = None,
+        cache: tuple[KeyValueCache, KeyValueCache | None] | None = None,
     ) -> Tensor:  # fmt: skip
         """Map x [batch, n, embed], looking at memory [batch, m, memory_features], to x's shape.
 
@@ -223,7 +224,7 @@ class TransformerDecoderLayer(Module):
             causal: Whether a position of x attends only to itself and earlier ones.
             memory_mask: Bool [n, m] and so on, True where x may attend to the memory.
             memory_key_mask: Bool [batch, m], True where the memory is no padding.
-            cache: Two ``KeyValueCache``, for x and for the memory.
+            cache: Two ``KeyValueCache``, for x and for the memory; None for one that is not used.
         """
         where_ = "TransformerDecoderLayer"
         check_shape(where_, "x", x, f"batch, length, {self.embed}", self.embed, ndim=3)
@@ -313,9 +314,13 @@ class TransformerEncoder(Module):
         last = norm_first if norm is None else norm
         self.norm = LayerNorm(embed, eps, dtype=dtype, device=device) if last else None
 
-    def new_cache(self) -> list[KeyValueCache]:
-        """An empty cache: one ``KeyValueCache`` a layer."""
-        return [KeyValueCache() for _ in self.layers]
+    def new_cache(self, length: int | None = None) -> list[KeyValueCache]:
+        """An empty cache: one ``KeyValueCache`` a layer.
+
+        Args:
+            length: Most positions, so that decoding under ``jit`` is one graph; None for caches that grow.
+        """
+        return [KeyValueCache(length) for _ in self.layers]
 
     def forward(
         self, x: Tensor, *, mask: Tensor | None = None, key_mask: Tensor | None = None, causal: bool = False,
@@ -388,14 +393,19 @@ class TransformerDecoder(Module):
         last = norm_first if norm is None else norm
         self.norm = LayerNorm(embed, eps, dtype=dtype, device=device) if last else None
 
-    def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
-        """An empty cache: for each layer two ``KeyValueCache``, for what is decoded and for the memory."""
-        return [(KeyValueCache(), KeyValueCache()) for _ in self.layers]
+    def new_cache(self, length: int | None = None) -> list[tuple[KeyValueCache, KeyValueCache | None]]:
+        """An empty cache: for each layer two ``KeyValueCache``, for what is decoded and for the memory.
+
+        Args:
+            length: Most positions of what is decoded, so that decoding under ``jit`` is one graph; there is no cache of the
+                memory then, since ``jit`` cannot tell one memory from another. None for caches that grow.
+        """
+        return [(KeyValueCache(length), KeyValueCache() if length is None else None) for _ in self.layers]
 
     def forward(
         self, x: Tensor, memory: Tensor, *, mask: Tensor | None = None, key_mask: Tensor | None = None, causal: bool = True,
         memory_mask: Tensor | None = None, memory_key_mask: Tensor | None = None,
-        cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
+        cache: list[tuple[KeyValueCache, KeyValueCache | None]] | None = None,
     ) -> Tensor:  # fmt: skip
         """Map x [batch, n, embed] and memory [batch, m, memory_features] to x's shape; arguments as for
         ``TransformerDecoderLayer``, with ``cache`` from ``new_cache``.
@@ -425,7 +435,11 @@ def _caches(kind: str, cache: Any, layers: int) -> list[Any]:
     if not isinstance(cache, list) or len(cache) != layers:
         got = f"{len(cache)} entries" if isinstance(cache, list) else type(cache).__name__
         raise ConfigError(f"{kind}: cache is a list with one entry for each of {layers} layers", got, "use model.new_cache()")
-    lengths = [(held[0] if isinstance(held, tuple) else held).length for held in cache]
+    held = [pair[0] if isinstance(pair, tuple) else pair for pair in cache]
+    if hooks.trace() is not None and all(c.filled is not None for c in held):
+        lengths = [c.capacity for c in held]  # how many of them are filled is not known yet
+    else:
+        lengths = [c.length for c in held]
     if len(set(lengths)) > 1:
         raise ConfigError(
             f"{kind}: the caches of all layers hold the same number of places",

@@ -7,6 +7,7 @@ its fault is reported. A scatter with one update for each row is a choice for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Protocol
 
 from firebrick.core.aval import Aval
@@ -17,6 +18,8 @@ from firebrick.scalar.complex_numbers import by_parts
 from firebrick.scalar.expr import BITS, COMPLEX, Expr, cast, const, eq, index, maximum, minimum, select
 
 Strides = Sequence[int]
+LARGE, LONG, ROW = 1 << 14, 16, 8
+"""Elements of an array, of its axis, and of what an index selects, from which on one update is written alone."""
 
 
 class Reader(Protocol):
@@ -126,11 +129,17 @@ RANDOM_UNIFORM = _drawn(lambda key, at, dtype: elements.random_uniform(key, at, 
 
 
 def one_update(put: Callable[..., Expr]) -> Access:
-    """Of a scatter: where there is one update for each row along the axis."""
+    """Of a scatter: where there is one update for each row along the axis. Of a large array with long rows, a kernel of its own
+    writes the updates alone, over an array that is dead after it (a cache of keys, one token at a time)."""
+
+    def by_element(shapes: Sequence[Any], axis: int) -> bool:
+        inner = prod(shapes[0][axis + 1 :])
+        return bool(shapes[1][axis] == 1 and (prod(shapes[0]) < LARGE or shapes[0][axis] < LONG or inner < ROW))
+
     return Access(
         scattered(put),
-        lambda shapes, axis, **_: () if shapes[1][axis] == 1 else (1,),
-        lambda shapes, axis, **_: None if shapes[1][axis] != 1 else _indexed(shapes, axis), form="update", of=put,
+        lambda shapes, axis, **_: () if by_element(shapes, axis) else (1,),
+        lambda shapes, axis, **_: None if not by_element(shapes, axis) else _indexed(shapes, axis), form="update", of=put,
     )  # fmt: skip
 
 

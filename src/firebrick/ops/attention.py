@@ -6,6 +6,7 @@ The gradient computes the weights again, from scores less their largest: so they
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Sample
 from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.declare import Array, size_of, values
-from firebrick.ops.elementwise import equal, exp, logical_and, where
+from firebrick.ops.elementwise import divide, equal, exp, logical_and, multiply, subtract, where
+from firebrick.ops.expansions import Build, Rule
 from firebrick.ops.matmul import matmul, swap
-from firebrick.ops.movement import broadcast_to
-from firebrick.ops.reduction import max_, sum_
+from firebrick.ops.movement import broadcast_to, permute
+from firebrick.ops.reduction import any_, max_, sum_
 from firebrick.ops.table import register
 
 _DTYPES = ("float32", "float64")
@@ -215,11 +217,34 @@ def _attention_scale(query: Array, key: Array, value: Array, mask: Array, *, sca
     return np.asarray(np.matmul(p * _scores(query, key, scale), np.abs(value)))
 
 
+def _of_one_query(operands: Sequence[Aval], results: Sequence[Aval], *, scale: float, causal: bool) -> Rule | None:
+    """Of a single query, as in decoding: two products with vectors and a softmax. Kernels of attention arrange the keys in
+    panels for many queries first, which takes longer than all of this."""
+    query, key, _, seen = (a.shape for a in operands)
+    if query[-2] != 1 or 0 in (*query, *key, *results[0].shape) or (causal and key[-2] > 1):
+        return None
+    axes = (*range(len(key) - 2), len(key) - 1, len(key) - 2)
+
+    def rule(build: Build, q: int, k: int, v: int, mask: int) -> tuple[int, ...]:
+        scores = build(matmul, build(multiply, q, build.constant(scale, q)), build(permute, k, axes=axes))
+        some = build(any_, mask, axes=(len(seen) - 1,), keepdims=True) if seen else mask
+        # finite in a row that sees nothing, whose weights are 0 and not NaN
+        hidden = build(where, some, build.constant(-np.inf, q), build.constant(0.0, q))
+        along = {"axes": (len(key) - 1,), "keepdims": True}
+        kept = build(where, mask, scores, hidden)
+        parts = build(exp, build(subtract, kept, build(max_, kept, **along)))
+        weights = build(divide, parts, build(sum_, parts, **along))
+        return (build(matmul, build(where, mask, weights, build.constant(0.0, q)), v),)
+
+    return rule
+
+
 @register(
     operands="query:floating=T key:floating=T value:floating=T mask:bool", infer=_infer, vjp=_vjp,
     residuals=("inputs",), samples=_samples, cost=_cost(0, 2), bound="compute", fusion="contract", tolerance=16,
     kind="attention", facts=lambda operands, results, **_: {"gradient": False}, scale=_attention_scale, dtypes=_DTYPES,
     decompose=_simple,
+    expand=_of_one_query,
     batch=batch_rules.attended(0),
     jvp=forward_rules.decomposed,
 )  # fmt: skip

@@ -101,12 +101,15 @@ class BodyStep:
 def body_step(kinds: Kinds, kernels: Sequence[Kernel | None], consts: int, carries: int) -> BodyStep | None:
     """A body as a step; None if some node is not native, or if the step cannot be repeated on other memory.
 
-    Carries are overwritten in place if no kernel of the step reads them later.
+    Carries are overwritten in place if no kernel of the step reads them later. They are in memory of the loop's own, so that a
+    step that raises an error may have overwritten them.
     """
     graph = kinds.graph
-    for donated in (tuple(range(consts, consts + carries)), ()):
+    uses = Counter(graph.outputs)
+    alone = tuple(consts + k for k in range(carries) if uses[graph.outputs[k]] == 1)
+    for donated in dict.fromkeys((alone, ())):
         own = kinds_of(graph, kernels)
-        parts = find_segments(own, kernels, plan_memory(graph, kernels, donated, (), own.arrange))
+        parts = find_segments(own, kernels, plan_memory(graph, kernels, donated, (), own.arrange, private=True))
         step = _step(own, kernels, parts, consts, carries)
         if step is not None:
             return step

@@ -145,7 +145,7 @@ class _Values:
 
 def plan_memory(
     graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = (), ready: Iterable[int] = (),
-    arrange: Callable[[list[int]], list[int]] = list,
+    arrange: Callable[[list[int]], list[int]] = list, private: bool = False,
 ) -> Plan:  # fmt: skip
     """Plan the order and memory of a graph.
 
@@ -156,10 +156,12 @@ def plan_memory(
         ready: Positions of outputs that must be computed before the first donated input is overwritten.
         arrange: Reorders indices of nodes topologically. It is called for the nodes before those that overwrite donated
             inputs, then for these.
+        private: Whether nobody sees the donated inputs when a node raises an error, so that such nodes may overwrite them.
     """
     ready = tuple(ready)
     plans = []
-    early = _producers(graph, {graph.outputs[position] for position in ready} | _checked(graph, kernels))
+    checked = set() if private else _checked(graph, kernels)
+    early = _producers(graph, {graph.outputs[position] for position in ready} | checked)
     for donated in dict.fromkeys((frozenset(donate), frozenset())):
         values = _Values(graph, kernels, donated)
         tail = _tail(values, kernels, early) if donated else frozenset()

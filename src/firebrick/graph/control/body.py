@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from firebrick.autodiff.tape import grad_enabled, make_leaf, new_id, region
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -114,6 +116,12 @@ class Body(Trace):
             super().capture(t)
         else:
             self.root.capture(t)
+
+    def constant(self, array: np.ndarray[Any, Any], device: Device) -> Tensor:
+        if self.steps is None or self.parent is None or array.size <= 1 or not any(array.strides):
+            return super().constant(array, device)
+        # in a loop, of the enclosing trace: the steps of a compiled loop are kernels alone, without arrays of their own
+        return self.own(self.parent.constant(array, device))
 
     def weak(self, number: Weak, dtype: DType, device: Device) -> Tensor:
         return super().weak(number, dtype, device) if self.parent is None else self.parent.weak(number, dtype, device)
