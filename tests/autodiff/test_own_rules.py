@@ -120,6 +120,13 @@ def test_a_straight_through_estimator_is_a_rule_of_ones_own() -> None:
     assert fb.grad(lambda x: fb.sum(rounded(x) * x))(X).tolist() == (fb.round(X) + X).tolist()
 
 
+def test_a_result_that_a_budget_drops_is_computed_again() -> None:
+    f, y = by_vjp(), X * 0.5
+    with fb.checkpointing(budget=1):
+        found = fb.grad(lambda w: fb.sum(fb.sin(fb.exp(f(w, y)))))(W)
+    np.testing.assert_allclose(found.numpy(), fb.grad(lambda w: fb.sum(fb.sin(fb.exp(f(w, y)))))(W).numpy(), rtol=1e-12)
+
+
 def _vjp(forward: Any, backward: Any) -> Callable[[], Any]:
     f = by_vjp()
     f.defvjp(forward, backward)
@@ -161,13 +168,193 @@ def test_mistakes_are_answered_by_what_was_expected(name: str) -> None:
         run()
 
 
-def test_a_rule_inside_a_loop_of_a_graph_is_refused_not_ignored() -> None:
-    f = by_vjp()
-    loop = fb.jit(lambda w: fb.sum(fb.scan(lambda c, e: (f(c, e), c), w, ROWS)[0]))
-    with pytest.raises(fb.UnsupportedError, match="f has a derivative rule of its own, which"):
-        fb.grad(loop)(W)
-    with fb.no_grad():
-        want = fb.scan(lambda c, e: (plain(c, e), c), W, ROWS)[0]
-        assert loop(W).item() == fb.sum(want).item()
-    eager = fb.grad(lambda w: fb.sum(fb.scan(lambda c, e: (f(c, e), c), w, ROWS)[0]))(W)
-    assert eager.shape == (3,)
+# inside graphs that are differentiated
+
+Point = Callable[[fb.Tensor], fb.Tensor]
+START = fb.asarray(0.3, dtype=fb.float64, device="numpy")
+STEPS = fb.asarray([0.1, 0.9, -0.4], dtype=fb.float64, device="numpy")
+STEPS_ON = {"numpy:0": STEPS, "cpu:0": STEPS.to("cpu")}
+
+
+def _scanned(f: Fn, x: fb.Tensor) -> fb.Tensor:
+    last, ys = fb.scan(lambda c, e: (f(c, e) * e + c, f(e, c)), x, STEPS_ON[x.device.name])
+    return last + fb.sum(ys)
+
+
+def _unrolled(f: Fn, x: fb.Tensor) -> fb.Tensor:
+    c, total = x, x * 0.0
+    for e in (0.1, 0.9, -0.4):
+        t = fb.full_like(x, e)
+        total += f(t, c)
+        c = f(c, t) * e + c
+    return c + total
+
+
+LOOPS: dict[str, tuple[Callable[[Fn, fb.Tensor], fb.Tensor], Callable[[Fn, fb.Tensor], fb.Tensor], int]] = {
+    "scan": (_scanned, _unrolled, 3),
+    "cond": (
+        lambda f, x: fb.cond(x > 0.2, lambda v: f(v, v) * x, lambda v: v, x) + f(x, x), lambda f, x: f(x, x) * x + f(x, x), 3,
+    ),
+    "while": (
+        lambda f, x: fb.while_loop(lambda s: s[0] < 2.5, lambda s: (s[0] + 1.0, f(s[1], x) * 1.5), (x * 0.0, x))[1],
+        lambda f, x: f(f(f(x, x) * 1.5, x) * 1.5, x) * 1.5, 1,
+    ),
+    "none": (lambda f, x: f(x, x) * x, lambda f, x: f(x, x) * x, 3),
+}  # fmt: skip
+
+
+def _derived(f: Point, order: int) -> Point:
+    for _ in range(order):
+        f = fb.grad(f)
+    return f
+
+
+@pytest.mark.parametrize("name", list(LOOPS))
+@pytest.mark.parametrize("own", [by_vjp, by_jvp], ids=["vjp", "jvp"])
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_a_rule_in_a_graph_that_is_differentiated_later_is_used_at_every_order(
+    device: str, own: Callable[[], Any], name: str
+) -> None:
+    start = START.to(device)
+    loop, written_out, orders = LOOPS[name]
+    f = own()
+    fn: Point = lambda x: loop(f, x)  # noqa: E731
+    for order in range(1, orders + 1):
+        want = _derived(lambda x: written_out(f, x), order)(start).item()
+        for way in (_derived(fn, order), fb.jit(_derived(fn, order)), _derived(fb.jit(fn), order)):
+            assert way(start).item() == pytest.approx(want, rel=1e-11), order
+    want = _derived(lambda x: written_out(f, x), 1)(start).item()
+    plainly = _derived(lambda x: written_out(plain, x), 1)(start).item()
+    assert abs(want - plainly) > 1e-3, "the rule is not that of the function"
+    rows = fb.stack([start, start * 1.5])
+    each = [fb.grad(lambda x: written_out(f, x))(x).item() for x in rows]
+    for way in (fb.vmap(fb.grad(fn)), fb.jit(fb.vmap(fb.grad(fn))), fb.jit(fb.grad(lambda r: fb.sum(fb.vmap(fn)(r))))):
+        with fb.config.scope(fallback="silent"):  # gradients of a while loop have no batch rule
+            np.testing.assert_allclose(way(rows).numpy(), each, rtol=1e-11)
+    if name != "while":
+        along: Point = lambda x: fb.jvp(fn, (x,), (fb.ones_like(x),))[1]  # noqa: E731
+        assert fb.jit(along)(start).item() == pytest.approx(want, rel=1e-11)
+        with fb.no_grad():
+            assert fb.jit(along)(start).item() == pytest.approx(want, rel=1e-11)
+
+
+def test_what_a_rule_captures_is_part_of_the_graph() -> None:
+    weight = fb.asarray(2.0, dtype=fb.float64, device="numpy")
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        def step(c: fb.Tensor, e: fb.Tensor) -> Any:
+            q = (e * 3.0).detach()
+
+            @fb.custom_vjp
+            def f(a: fb.Tensor) -> fb.Tensor:
+                return a * q * weight
+
+            f.defvjp(lambda a: (f(a), None), lambda r, g: (g * q * weight * 10.0,))
+            return f(c) + x, c
+
+        return fb.scan(step, x, STEPS)[0]
+
+    compiled = fb.jit(fb.grad(loss))
+    want = fb.grad(loss)(START).item()
+    assert compiled(START).item() == pytest.approx(want, rel=1e-12)
+    weight += 1.0
+    other = fb.grad(loss)(START).item()
+    assert other != want
+    assert compiled(START).item() == pytest.approx(other, rel=1e-12)
+    assert compiled.traces == 1
+
+
+def test_a_function_that_draws_random_numbers_draws_them_once() -> None:
+    g = fb.random.Generator(3)
+
+    @fb.custom_vjp
+    def noisy(a: fb.Tensor) -> fb.Tensor:
+        return a + g.normal((), dtype=fb.float64, device="numpy")
+
+    def forward(a: fb.Tensor) -> Any:
+        n = g.normal((), dtype=fb.float64, device="numpy")
+        return a + n, n
+
+    noisy.defvjp(forward, lambda n, cotangent: (cotangent * n,))
+    fn: Point = lambda x: fb.scan(lambda c, e: (noisy(c) * e, None), x, STEPS)[0]  # noqa: E731
+
+    counters = set()
+
+    def at(way: Point) -> float:
+        g.set_state(fb.random.Generator(3).state())
+        found = way(START).item()
+        counters.add(g.state()["counter"].tolist()[0])
+        return found
+
+    want = at(fb.grad(fn))
+    assert at(fb.jit(fb.grad(fn))) == pytest.approx(want, rel=1e-12)
+    assert at(fb.grad(fb.jit(fn))) == pytest.approx(want, rel=1e-12)
+    assert len(counters) == 1, "as many keys are taken"
+    draws = by_vjp()
+    draws.defvjp(lambda w, x: (draws(w, x), None), lambda r, g2: (g2 * g.normal((), dtype=fb.float64, device="numpy"), None))
+    with pytest.raises(fb.UnsupportedError, match="keep what is drawn among the residuals"):
+        fb.grad(fb.jit(lambda x: draws(x, x)))(START)
+
+
+def test_rules_that_call_each_other_end() -> None:
+    f, g = fb.custom_vjp(fb.sin), fb.custom_vjp(fb.cos)
+    f.defvjp(lambda a: (f(a), a), lambda a, ct: (2.0 * ct * g(a),))
+    g.defvjp(lambda a: (g(a), a), lambda a, ct: (-3.0 * ct * f(a),))
+    fn: Point = lambda x: fb.scan(lambda c, e: (f(c) * e, None), x, STEPS)[0]  # noqa: E731
+    for order in (1, 2, 3):
+        want = _derived(fn, order)(START).item()
+        assert fb.jit(_derived(fn, order))(START).item() == pytest.approx(want, rel=1e-11)
+        assert _derived(fb.jit(fn), order)(START).item() == pytest.approx(want, rel=1e-11)
+
+
+def _capturing(own: Any) -> Point:
+    def fn(x: fb.Tensor) -> fb.Tensor:
+        f = own(lambda a: a * x)
+        if own is fb.custom_vjp:
+            f.defvjp(lambda a: (f(a), a), lambda r, g: (g,))
+        else:
+            f.defjvp(lambda p, t: (f(*p), t[0]))
+        made: fb.Tensor = f(x * 1.0)
+        return made
+
+    return fn
+
+
+CAPTURING: dict[str, Callable[[Point], Any]] = {
+    "grad": lambda f: fb.grad(f)(START),
+    "jit of grad": lambda f: fb.jit(fb.grad(f))(START),
+    "grad of jit": lambda f: fb.grad(fb.jit(f))(START),
+    "jvp": lambda f: fb.jvp(f, (START,), (START,)),
+    "a scan": lambda f: fb.grad(fb.jit(lambda x: fb.scan(lambda c, e: (f(c * x) + f(x), None), x, STEPS)[0]))(START),
+    "forward mode of a scan": lambda f: fb.jit(
+        lambda x: fb.jvp(lambda x: fb.scan(lambda c, e: (f(c * x), None), x, STEPS)[0], (x,), (x,))
+    )(START),
+    "vmap": lambda f: fb.vmap(fb.grad(f))(STEPS),
+}
+
+
+@pytest.mark.parametrize("way", list(CAPTURING))
+@pytest.mark.parametrize("own", [fb.custom_vjp, fb.custom_jvp], ids=["vjp", "jvp"])
+def test_a_captured_tensor_that_is_differentiated_is_refused_not_a_constant(own: Any, way: str) -> None:
+    with pytest.raises(fb.GradientError, match="derivatives by its arguments only"):
+        CAPTURING[way](_capturing(own))
+
+
+def test_results_of_integers_trees_and_numbers_of_the_call_go_through_a_rule_in_a_loop() -> None:
+    @fb.custom_vjp
+    def f(tree: Any, power: float) -> Any:
+        return {"y": tree["a"] * power, "i": fb.astype(tree["a"] > 0.2, fb.int64)}
+
+    f.defvjp(lambda tree, power: (f(tree, power), power), lambda power, g: ({"a": g["y"] * power * 10.0}, None))
+
+    def loss(x: fb.Tensor, power: float) -> fb.Tensor:
+        def step(c: fb.Tensor, e: fb.Tensor) -> Any:
+            found = f({"a": c}, power)
+            return found["y"] + e * fb.astype(found["i"], fb.float64), None
+
+        return fb.scan(step, x, STEPS)[0]
+
+    compiled = fb.jit(fb.grad(loss))
+    for power in (0.5, 0.7):
+        assert compiled(START, power).item() == pytest.approx(fb.grad(loss)(START, power).item(), rel=1e-12)
+    assert compiled.traces == 1

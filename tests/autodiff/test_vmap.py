@@ -442,3 +442,28 @@ def test_mistakes_are_answered_by_what_was_expected(name: str) -> None:
     call, text = WRONG[name]
     with pytest.raises((fb.FirebrickError, TypeError), match=text):
         call()
+
+
+def test_a_tensor_that_the_function_makes_may_be_changed_although_the_tape_holds_it() -> None:
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        made = x * 1.0
+        made[0] = 3.0
+        return fb.sum(fb.checkpoint(lambda v: fb.exp(v) * fb.sum(made))(x))  # which captures it
+
+    rows = fb.asarray([[0.5, 1.0], [0.2, -1.0]])
+    found = fb.grad(lambda rows: fb.sum(fb.vmap(loss)(rows)))(rows)
+    assert fb.all(fb.abs(found - fb.stack([fb.grad(loss)(row) for row in rows])) < 1e-5)
+
+
+def test_a_parameter_of_an_ensemble_that_the_function_changes_is_refused() -> None:
+    model = fb.nn.Linear(2, 2)
+    model.weight = fb.nn.Parameter(fb.ones((3, 2, 2)))
+    model.bias = fb.nn.Parameter(fb.ones((3, 2)))
+
+    def changing(m: fb.nn.Linear, x: fb.Tensor) -> fb.Tensor:
+        m.bias += 1.0
+        return m(x)
+
+    with pytest.raises(fb.StateChangedError, match="changes a tensor that existed before it"):
+        fb.vmap(changing, in_axes=(0, None))(model, fb.ones(2))
+    assert model.bias.tolist() == [[1.0, 1.0]] * 3

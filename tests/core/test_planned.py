@@ -11,6 +11,7 @@ import pytest
 import firebrick as fb
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.core import planned
+from firebrick.graph.program import Taken
 from firebrick.ops import OPS
 from firebrick.testing.cases import samples_of
 
@@ -74,6 +75,28 @@ def test_equal_parameters_of_other_types_have_plans_of_their_own() -> None:
     assert np.signbit(op(x, **params, value=-0.0).numpy()[0])
     keys = {planned.key_of((x,), {"n": n}) for n in (1, True, 1.0, -0.0, 0.0, "1", (1,), None)}
     assert len(keys) == 8
+
+
+def test_a_view_keeps_the_memory_that_it_was_made_of_if_another_thread_takes_its_operand_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    op = OPS["reshape"]
+    x = fb.asarray([[1.0, 2.0], [3.0, 4.0]])
+    for _ in range(TIMES):
+        fb.reshape(x, (4,))
+    (plan,) = (p for p in plans_of(op) if p.in_avals == (x.aval,) and p.avals[0].shape == (4,))
+    before, run = x.storage, plan.kernel
+
+    def taken_meanwhile(native: Any) -> Any:
+        made = run(native)
+        x.storage = fb.zeros((2, 2)).storage  # as a program of another thread does that writes into the memory
+        before.data = Taken("a program")
+        return made
+
+    monkeypatch.setattr(plan, "kernel", taken_meanwhile)
+    y = fb.reshape(x, (4,))
+    assert y.storage.base is before
+    assert y.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_operands_on_two_devices_are_refused_after_a_plan_as_before() -> None:

@@ -217,3 +217,84 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(error, match=text):
             call()
+
+
+def _slopes(log_prob: Callable[..., Any], *arguments: Any) -> list[Any]:
+    found = fb.grad(lambda a: fb.sum(log_prob(*a)))(tuple(fb.asarray(np.asarray(a, np.float64)) for a in arguments))
+    return [g.numpy() for g in found]
+
+
+ONES = np.ones(3)
+INNER = np.asarray([0.2, 0.5, 0.9])
+
+
+@pytest.mark.parametrize("concentration", [1.0, 0.5, 2.0])
+def test_slopes_along_a_concentration_of_one_are_those_of_its_neighbours(concentration: float) -> None:
+    a, b = ONES * concentration, ONES * (concentration + 0.5)
+    pairs = {
+        "Gamma": (lambda lib: lambda a, b: lib.Gamma(a, b), INNER), "Beta": (lambda lib: lambda a, b: lib.Beta(a, b), INNER),
+        "Beta turned": (lambda lib: lambda a, b: lib.Beta(b, a), INNER),
+    }  # fmt: skip
+    for name, (of, values) in pairs.items():
+        got = _slopes(lambda x, a, b, of=of: of(d)(a, b).log_prob(x), values, a, b)
+        held = [torch.tensor(v, requires_grad=True) for v in (values, a, b)]
+        of(td)(*held[1:]).log_prob(held[0]).sum().backward()
+        for g, t in zip(got, held, strict=True):
+            np.testing.assert_allclose(g, t.grad, rtol=1e-11, err_msg=name)
+    shares = np.asarray([0.2, 0.3, 0.5])
+    (got,) = _slopes(lambda a: d.Dirichlet(a).log_prob(fb.asarray(shares)), a)
+    held = torch.tensor(a, requires_grad=True)
+    td.Dirichlet(held).log_prob(torch.tensor(shares)).backward()
+    np.testing.assert_allclose(got, held.grad, rtol=1e-11)
+
+
+def test_slopes_at_certain_events_are_numbers() -> None:
+    p = np.asarray([0.0, 1.0, 0.5])
+    (got,) = _slopes(lambda p: d.Bernoulli(p).log_prob(fb.asarray([0.0, 1.0, 1.0])), p)
+    np.testing.assert_allclose(got, [-1.0, 1.0, 2.0])
+    (got,) = _slopes(lambda p: d.Binomial(5, p).log_prob(fb.asarray([0.0, 5.0, 2.0])), p)
+    np.testing.assert_allclose(got, [-5.0, 5.0, -2.0])
+    (got,) = _slopes(lambda p: d.Geometric(p).log_prob(fb.asarray([0.0, 2.0])), [1.0, 0.5])
+    np.testing.assert_allclose(got, [1.0, -2.0])
+    weights = [0.0, 1.0, 3.0]  # a class that never occurs
+    (got,) = _slopes(lambda w: d.Categorical(w).log_prob(fb.asarray(1.0)), weights)
+    np.testing.assert_allclose(got, [-0.25, 0.75, -0.25])
+    (got,) = _slopes(lambda w: d.Multinomial(3, w).log_prob(fb.asarray([0.0, 1.0, 2.0])), weights)
+    np.testing.assert_allclose(got, [-0.75, 0.25, 2.0 / 3.0 - 0.75])
+    for family in (d.Bernoulli, d.Categorical):
+        (got,) = _slopes(lambda p, family=family: family(p).entropy(), weights if family is d.Categorical else p)
+        assert np.isfinite(got).all()
+        assert got[0] > 10.0, "it rises from certainty"
+    impossible = d.Categorical(fb.asarray(weights)).log_prob(fb.asarray([0.0, 1.0])).tolist()
+    assert impossible == [-math.inf, pytest.approx(math.log(0.25), rel=1e-6)]
+
+
+def test_densities_of_huge_numbers_and_parameters_do_not_overflow() -> None:
+    x = np.asarray([1e-200, 0.5, 1e7, 1e9, 1e160, -1e300])
+    stats = pytest.importorskip("scipy.stats")
+    for scale in (1e-3, 1.0, 1e3):
+        got = d.Cauchy(0.0, fb.asarray(scale, dtype=fb.float64)).log_prob(fb.asarray(x)).numpy()
+        np.testing.assert_allclose(got, -np.log(np.pi * scale) - 2 * np.log(np.hypot(1.0, x / scale)), rtol=1e-13)
+    single = d.Cauchy(0.0, 1.0).log_prob(fb.asarray([1e25], dtype=fb.float32))
+    assert abs(single.item() + math.log(math.pi) + 2 * math.log(1e25)) < 1e-4
+    for df in (1e-3, 0.7, 29.0, 61.0, 1e3, 1e5, 1e9, 1e15):
+        student = d.StudentT(fb.asarray(df, dtype=fb.float64))
+        points = np.asarray([0.0, 0.3, 2.0])
+        exact = stats.t(df).logpdf(points)  # whose logarithms of gamma functions cancel where df is large
+        if df > 1e4:
+            exact = stats.norm.logpdf(points) + (points**4 - 2 * points**2 - 1) / (4 * df)
+        within = 1e-12 + (30.0 / df**2 if df > 1e4 else 0.0)
+        np.testing.assert_allclose(student.log_prob(fb.asarray(points)).numpy(), exact, rtol=1e-12, atol=within)
+
+
+def test_bounds_and_factors_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(fb.OutOfRangeError, match="Uniform: low is less than high"):
+        d.Uniform(1.0, fb.asarray([2.0, 1.0]))
+    with pytest.raises(fb.OutOfRangeError, match="Uniform: low is less than high"):
+        d.Uniform(1.0, 0.0)
+    with pytest.raises(fb.OutOfRangeError, match="low is less than high"):
+        fb.jit(lambda low: d.Uniform(low, 1.0).log_prob(0.5))(fb.asarray(2.0))
+    full = fb.asarray([[1.0, 0.5], [0.5, 1.0]])
+    for factor in (full, fb.asarray([[1.0, 0.0], [0.5, -1.0]]), fb.asarray([[0.0, 0.0], [0.5, 1.0]])):
+        with pytest.raises(fb.OutOfRangeError, match="lower triangular, with a positive diagonal"):
+            d.MultivariateNormal(fb.zeros(2), scale_tril=factor)

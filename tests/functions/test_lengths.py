@@ -161,6 +161,38 @@ def test_a_forgotten_mask_is_an_error(name: str) -> None:
         function(fb.asarray([1.0, 2.0, -3.0]))
 
 
+OF_THE_SIZE: dict[str, Callable[..., Any]] = {
+    "a mean over the padded size": lambda x, length: fb.mean(fb.where(masked(x, length), x, 0.0)),
+    "divided by the padded size": lambda x, length: {"s": fb.sum(fb.where(masked(x, length), x, 0.0)) / float(len(x))},
+    "positions from the end": lambda x, length: fb.sum(
+        fb.where(masked(x, length), x * fb.flip(fb.arange(len(x), dtype=fb.float32), axis=0), 0.0)
+    ),
+    "the number of elements": lambda x, length: fb.asarray(len(x)),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_SIZE)
+def test_a_result_that_depends_on_the_padded_size_is_an_error(name: str) -> None:
+    function = fb.pad_lengths((8, 16))(fb.jit(OF_THE_SIZE[name]))
+    with pytest.raises(fb.PaddingError, match="are those of the sequence without padding"):
+        function(fb.asarray([1.0, 2.0, 4.0]))
+    assert fb.pad_lengths((8, 16), check=False)(fb.jit(OF_THE_SIZE[name]))(fb.asarray([1.0, 2.0, 4.0])) is not None
+
+
+def test_bools_half_precision_complex_and_padded_results_are_compared() -> None:
+    two = (8, 16)
+    anywhere = fb.pad_lengths(two)(fb.jit(lambda x, length: fb.any(x)))
+    assert anywhere(fb.asarray([False, True])).item()
+    for dtype in (fb.bfloat16, fb.float16, fb.complex64, fb.float64):
+        total = fb.pad_lengths(two)(fb.jit(lambda x, length: fb.sum(fb.where(masked(x, length), x, fb.zeros_like(x))) / length))
+        assert total(fb.ones(5, dtype=dtype)).item() == 1.0
+        mean = fb.pad_lengths(two)(fb.jit(lambda x, length: fb.sum(fb.where(masked(x, length), x, fb.zeros_like(x))) / len(x)))
+        with pytest.raises(fb.PaddingError):
+            mean(fb.ones(5, dtype=dtype))
+    kept = fb.pad_lengths(two)(fb.jit(lambda x, length: fb.where(masked(x, length), x, 0.0)))  # as long as the padded one
+    assert kept(fb.ones(3)).tolist() == [1.0] * 3 + [0.0] * 5
+
+
 def test_a_state_that_takes_the_padding_in_is_an_error_and_as_before() -> None:
     total = fb.zeros(())
 

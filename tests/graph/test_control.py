@@ -721,3 +721,98 @@ def test_a_while_loop_without_a_tensor_runs_outside_of_jit_only() -> None:
     assert fb.while_loop(lambda c: fb.asarray(False), lambda c: c, ()) == ()
     with pytest.raises(fb.OperandError, match=r"while_loop: init holds at least one tensor\n.*\(\)"):
         fb.jit(lambda x: fb.while_loop(lambda c: x > 0.0, lambda c: c, ()))(fb.asarray(1.0))
+
+
+CONSTANT_HERE: dict[str, Callable[[fb.Tensor], fb.Tensor]] = {
+    "the carry of a scan without steps": lambda x: fb.scan(lambda c, e: (c * x, c), fb.ones(()), fb.zeros((0,)))[0],
+    "its results": lambda x: fb.sum(fb.scan(lambda c, e: (c * x, c * x), fb.ones(()), fb.zeros((0,)))[1]),
+    "a branch that is constant": lambda x: fb.cond(x > 9.0, lambda v: v * 2.0, fb.ones_like, x),
+    "a branch that captures nothing": lambda x: fb.cond(x > 9.0, lambda: x * 2.0, lambda: fb.ones(())),
+    "a while loop without steps": lambda x: fb.while_loop(lambda c: c < 0.0, lambda c: c * x, fb.ones(())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(CONSTANT_HERE))
+def test_a_result_that_is_constant_for_these_values_has_a_gradient_of_zero_with_and_without_jit(name: str) -> None:
+    fn, x = CONSTANT_HERE[name], fb.asarray(0.5)
+    one = fb.ones(())
+    for way in (fb.grad(fn), fb.jit(fb.grad(fn)), fb.grad(fb.jit(fn)), lambda x: fb.vjp(fn, x)[1](one)[0]):
+        assert way(x).tolist() == 0.0
+    assert fb.grad(fb.grad(fn))(x).tolist() == 0.0
+    assert fb.vmap(fb.grad(fn))(fb.stack([x, x])).tolist() == [0.0, 0.0]
+    assert fb.grad(lambda x: fn(x) + x * 3.0)(x).tolist() == 3.0
+
+
+def test_a_result_that_depends_on_nothing_is_a_mistake_after_a_choice_elsewhere_too() -> None:
+    x = fb.asarray(0.5)
+    fb.cond(x > 1.0, lambda: x, lambda: -x)
+    for fn in (lambda x: fb.ones(()), lambda x: fb.scan(lambda c, e: (c * e, c), fb.ones(()), fb.ones((3,)))[0]):
+        with pytest.raises(fb.GradientError, match="must depend on"):
+            fb.grad(fn)(x)
+        with pytest.raises(fb.GradientError, match="must depend on"):
+            fb.vjp(fn, x)
+
+
+# forward mode inside graphs
+
+POINT, ALONG, ROWS = (
+    fb.asarray(a, dtype=fb.float64, device="numpy")
+    for a in ([0.3, 0.8], [1.0, -0.5], [[0.1, 0.2], [0.5, 0.3], [-0.2, 0.7]])
+)  # fmt: skip
+ONES, COUNT = fb.ones_like(POINT), fb.asarray(3, device="numpy")
+FORWARD: dict[str, Callable[[fb.Tensor], fb.Tensor]] = {
+    "while": lambda x: fb.while_loop(
+        lambda s: fb.sum(s[0] ** 2.0) < 9.0, lambda s: (s[0] * 1.4 + fb.sin(x) * s[1], s[1] * 0.9, s[2] + 1), (x, ONES, COUNT)
+    )[0],
+    "a while loop whose carry depends on it later": lambda x: fb.while_loop(
+        lambda s: fb.sum(s[0] ** 2.0) < 90.0, lambda s: (s[0] * 1.4 + s[1], s[2] * 0.5, s[0]), (ONES, ONES, x)
+    )[0],
+    "scan": lambda x: fb.scan(lambda c, e: (fb.sin(c) * e + x, c * e), x, ROWS)[1],
+    "a scan whose carry depends on it later": lambda x: fb.scan(
+        lambda c, e: ((c[1] * 2.0, fb.sin(c[0]) * e + x * c[1], c[2] + 1), c[0] * e), (ONES, x, COUNT), ROWS, reverse=True
+    )[1],
+    "a scan over it": lambda x: fb.scan(lambda c, e: (fb.sin(c * e), c), fb.ones_like(x[0]), x)[0],
+    "a scan without steps": lambda x: fb.scan(lambda c, e: (c * e, c * x), x, ROWS[:0])[0],
+    "cond": lambda x: fb.cond(fb.sum(x) > 0.2, lambda v: fb.sin(v) * x, lambda v: v * v, x),
+    "a branch that is constant": lambda x: fb.cond(fb.sum(x) > 9.0, lambda v: v * v, fb.ones_like, x) * x,
+    "branches of which one result each is constant": lambda x: fb.cond(
+        fb.sum(x) < 9.0, lambda v: (fb.ones_like(v), v), lambda v: (v * v, fb.ones_like(v)), x
+    )[1],
+    "nested": lambda x: fb.scan(
+        lambda c, e: (fb.cond(fb.sum(c) > 0.9, lambda c: c * e, lambda c: c + fb.sin(x), c), c), x, ROWS
+    )[1],
+}  # fmt: skip
+
+
+def _close(got: fb.Tensor, want: fb.Tensor) -> None:
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", list(FORWARD))
+def test_forward_mode_of_control_flow_in_a_graph_is_that_outside(name: str) -> None:
+    fn = FORWARD[name]
+
+    def along(x: fb.Tensor) -> fb.Tensor:
+        return fb.jvp(fn, (x,), (ALONG,))[1]
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.sin(fn(x)))
+
+    _close(fb.jit(along)(POINT), along(POINT))
+    _close(fb.jit(fb.jacobian(fn, mode="forward"))(POINT), fb.jacobian(fn, mode="reverse")(POINT))
+    second = fb.jacobian(fb.grad(loss), mode="reverse")(POINT)
+    _close(fb.hessian(loss)(POINT), second)
+    _close(fb.jit(fb.hessian(loss))(POINT), second)
+    twice: Any = lambda x: fb.jvp(along, (x,), (x,))[1]  # noqa: E731
+    _close(fb.jit(twice)(POINT), twice(POINT))
+    over: Any = fb.grad(lambda x: fb.sum(along(x * x) ** 2.0))
+    _close(fb.jit(over)(POINT), over(POINT))
+    rows = fb.stack([POINT, POINT * 0.5])
+    _close(fb.jit(fb.vmap(along))(rows), fb.stack([along(r) for r in rows]))
+    _close(fb.jit(lambda r: fb.jvp(fb.vmap(fn), (r,), (fb.stack([ALONG] * 2),))[1])(rows), fb.stack([along(r) for r in rows]))
+
+
+def test_a_gradient_of_the_gradient_of_a_while_loop_is_refused_in_a_graph_with_what_to_do() -> None:
+    loss: Any = lambda x: fb.sum(FORWARD["while"](x))  # noqa: E731
+    with pytest.raises(fb.UnsupportedError, match="forward mode over them"):
+        fb.jit(fb.grad(lambda x: fb.sum(fb.grad(loss)(x))))(POINT)

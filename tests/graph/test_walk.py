@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from io import FileIO
 from operator import attrgetter
 from random import SystemRandom
 from subprocess import Popen
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,3 +196,82 @@ class Holder:
 
     first: Any = 0
     second: Any = 0
+
+
+@pytest.mark.filterwarnings("ignore::firebrick.RecompileWarning")
+def test_one_of_many_values_in_a_namespace_is_noticed_when_it_changes() -> None:
+    held: dict[str, Any] = {f"k{i}": float(i) for i in range(6)}
+    lazy: Any = defaultdict(lambda: 1.0, held)
+    space = SimpleNamespace(**held)
+
+    def total(x: fb.Tensor) -> fb.Tensor:
+        return x + sum(held.values()) + sum(lazy.values()) + space.k0 + space.k1 + space.k2 + space.k3 + space.k5
+
+    compiled = fb.jit(total)
+    x = fb.zeros(1)
+
+    def same() -> bool:
+        return bool(compiled(x).item() == total(x).item())
+
+    assert same()
+    for i in range(6):
+        held[f"k{i}"] += 10.0
+        assert same(), i
+        lazy[f"k{i}"] += 100.0
+        assert same(), i
+        setattr(space, f"k{i}", i + 1000.0)
+        assert same(), i
+    del held["k3"]
+    assert same()
+    held["k3"] = -1.0  # another place in the order
+    assert same()
+    del lazy["k2"]
+    assert same()
+    assert "k2" not in lazy, "looking did not make it"
+    del space.k5
+    with pytest.raises(AttributeError):
+        compiled(x)
+
+
+class _Many(fb.nn.Module):
+    def __init__(self, count: int) -> None:
+        self.leaves = [fb.nn.Parameter(fb.full((2,), float(i))) for i in range(count)]
+        self.scale = 1.0
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        total = x
+        for p in self.leaves:
+            total = total + p * self.scale
+        return total
+
+
+def test_one_of_many_tensors_is_noticed_whatever_of_it_changes() -> None:
+    model, x = _Many(40), fb.zeros(2)
+    compiled = fb.jit(model)
+
+    def look(traces: int) -> None:
+        assert compiled(x).tolist() == model(x).tolist()
+        assert compiled.traces == traces
+
+    look(1)
+    model.leaves[-1] += 1.0
+    look(1)
+    model.leaves[17][...] = fb.asarray([5.0, 6.0])
+    look(1)
+    model.leaves[5].require_grad()
+    assert compiled(x).tracked, "a tracked parameter has a gradient"
+    model.leaves[5].node = None
+    look(2)
+    model.scale = 2.0
+    look(3)
+    model.leaves[30] = fb.nn.Parameter(fb.ones(1))
+    look(4)
+    model.leaves[31] = model.leaves[30]
+    look(5)
+    model.leaves.pop()
+    look(6)
+    model.leaves[3] = fb.nn.Parameter(fb.ones(2, dtype=fb.float64))
+    look(7)
+    model.leaves[4] = fb.nn.Parameter(fb.ones(2, device="cpu:1"))
+    with pytest.raises(fb.DeviceMismatchError):
+        compiled(x)

@@ -19,7 +19,7 @@ from firebrick.autodiff.transforms import Leaves, track
 from firebrick.core import trees
 from firebrick.core.bind import bind
 from firebrick.core.errors import GradientError
-from firebrick.core.levels import boxed
+from firebrick.core.levels import boxed, enter, innermost, leave
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add
 
@@ -55,7 +55,9 @@ class Linear:
         reached = {n.id: n for root in self._roots if root is not None for n in reachable(root[0], ids)}
         self._outer = self._leaves.within_another(list(reached.values()))
         self.results = [t if self._outer else t._another() for t in found]
-        self._pulled: list[Tensor] | None = None  # cotangents of the arguments, from those of the results that are leaves
+        self._level = innermost()
+        # where the cotangents of the arguments are on the tape, from those of the results, which are leaves
+        self._pulled: list[tuple[Node, int] | None] | None = None
         self._seeds: list[Node | None] = []
 
     def pull(self, cotangents: Tangents, recorded: bool = False) -> list[Tensor]:
@@ -67,19 +69,27 @@ class Linear:
         zeros = (filled(0.0, t._another()) for t in self._leaves.tracked)
         return [found.get(n, zero) for n, zero in zip(self._leaves.nodes, zeros, strict=True)]
 
+    def _transpose(self) -> None:
+        """Record the backward pass for cotangents that are leaves."""
+        seeds = [
+            None if root is None else boxed(own_handle(filled(0.0, t._another())))
+            for root, t in zip(self._roots, self.results, strict=True)
+        ]
+        self._seeds = [None if s is None else track(s) for s in seeds]
+        # as places on the tape: a trace shows the handles of what it captures as untracked
+        self._pulled = [None if g.node is None else (g.node, g.slot) for g in self.pull(seeds, recorded=True)]
+
     def push(self, tangents: Tangents) -> list[Tensor | None]:
         """The tangents of the results; None where they are zero for any tangents."""
         if self._pulled is None:
-            seeds = [
-                None if root is None else boxed(own_handle(filled(0.0, t._another())))
-                for root, t in zip(self._roots, self.results, strict=True)
-            ]
-            self._seeds = [None if s is None else track(s) for s in seeds]
-            self._pulled = self.pull(seeds, recorded=True)
+            token = enter(self._level)  # what is kept belongs to where the function was recorded, not to where it is mapped
+            try:
+                self._transpose()
+            finally:
+                leave(token)
+        assert self._pulled is not None
         stop = frozenset(n.id for n in self._seeds if n is not None)
-        pairs = [
-            (g.node, g.slot, t) for g, t in zip(self._pulled, tangents, strict=True) if t is not None and g.node is not None
-        ]
+        pairs = [(*place, t) for place, t in zip(self._pulled, tangents, strict=True) if t is not None and place is not None]
         more = self._outer or any(t is not None and t.node is not None for t in tangents)
         found = _backward(pairs, stop, more)
         return [None if n is None else found.get(n) for n in self._seeds]

@@ -9,9 +9,9 @@ rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from firebrick.autodiff.backward import filled
 from firebrick.autodiff.batching import EXAMPLES, taken
@@ -21,8 +21,10 @@ from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.autodiff.vmap import vmap
 from firebrick.backends.handles import wrap
 from firebrick.core import trees
+from firebrick.core.aval import Aval
 from firebrick.core.batched import batched
-from firebrick.core.duals import dual
+from firebrick.core.device import Device
+from firebrick.core.duals import Dual, dual
 from firebrick.core.errors import GradientError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.levels import Level, enter, innermost_of, leave
@@ -45,6 +47,8 @@ class Call:
         forward: From operands to results, and tensors that ``backward`` reads; None without such a rule.
         backward: From these tensors and the cotangents of the results to those of the operands.
         tangent: From operands and tangents to the tangents of the results; None without such a rule.
+        key: Equal for calls that compute the same.
+        shape: Holds the structure of the results once the function has run.
     """
 
     name: str
@@ -52,56 +56,75 @@ class Call:
     forward: Callable[[Flat], tuple[Flat, Flat]] | None = None
     backward: Callable[[Flat, Flat], list[Tensor | None]] | None = None
     tangent: Callable[[Flat, Tangents], list[Tensor | None]] | None = None
+    key: Any = None
+    shape: list[Any] = field(default_factory=list)
+
+
+class _Staging:
+    """A slot that ``graph.control.own_rules`` fills.
+
+    Attributes:
+        call: ``(call, operands, recorded)`` gives the results as a node of the running trace; None where the call needs none.
+    """
+
+    call: Callable[..., Flat | None] = staticmethod(lambda c, operands, recorded: None)
+
+
+staging = _Staging()
 
 
 def call(c: Call, operands: Flat) -> Flat:
     """The results of a function with rules of its own."""
     level = innermost_of(operands)
+    recorded = grad_enabled() and any(t.node is not None for t in operands)
+    if level is not None:
+        if level.kind is EXAMPLES:
+            results = _for_examples(c, level, operands)
+        else:
+            assert level.kind is DIRECTIONS
+            results = _with_tangents(c, level, operands)
+        if recorded:
+            hooks.record(_op(c, [], results), tuple(operands), {}, tuple(results))
+        return results
+    if hooks.tracing and (staged := staging.call(c, operands, recorded)) is not None:
+        return staged
     kept: list[Flat] = []
-    if level is None:
-        results = _executed(c, operands, kept)
-    elif level.kind is EXAMPLES:
-        results = _for_examples(c, level, operands)
-    else:
-        assert level.kind is DIRECTIONS
-        results = _with_tangents(c, level, operands)
-    if grad_enabled() and any(t.node is not None for t in operands):
-        trace = hooks.trace()
-        if trace is not None and trace.parent is not None:
-            raise UnsupportedError(
-                f"{c.name} has a derivative rule of its own, which fb.cond, fb.while_loop and fb.scan do not use under jit",
-                f"a call in {trace.name}", "call it outside of the loop, or, where no gradient is taken, inside fb.no_grad()",
-                op=c.name,
-            )  # fmt: skip
-        hooks.record(_op(c, kept), tuple(operands), {}, tuple(results))
+    results = _executed(c, operands, kept, recorded)
+    if recorded:
+        hooks.record(_op(c, kept, results), tuple(operands), {}, tuple(results))
     return results
 
 
-def _executed(c: Call, operands: Flat, kept: list[Flat]) -> Flat:
+def _executed(c: Call, operands: Flat, kept: list[Flat], recorded: bool) -> Flat:
     """The results, untracked; what ``backward`` reads is put into ``kept``."""
-    recorded = grad_enabled() and any(t.node is not None for t in operands)
-    with grad_mode(False):
-        plain = [t.detach() for t in operands]
-        if c.forward is None or not recorded:
-            found = c.run(plain)
-        else:
-            found, residuals = c.forward(plain)
-            kept.append(residuals)
+    plain = [t.detach() for t in operands]
+    if c.forward is None or not recorded:
+        found = c.run(plain)
+    else:
+        found, residuals = c.forward(plain)
+        kept.append([t.detach() for t in residuals])
+    for t in found:
+        if t.node is not None or (type(t.storage.data) is Dual and t.storage.data.tangent is not None):
+            raise refuse_captured(c.name)
     return [own_handle(t) for t in found]
 
 
-def _op(c: Call, kept: list[Flat]) -> Op:
+def refuse_captured(name: str) -> GradientError:
+    """The error of a function with a rule that captures what is differentiated."""
+    return GradientError(
+        f"{name} has a derivative rule of its own, which has derivatives by its arguments only",
+        "a result that depends on a tensor that it captures and that is differentiated",
+        "pass that tensor as an argument, or capture x.detach() where it counts as a constant", op=name,
+    )  # fmt: skip
+
+
+def _op(c: Call, kept: list[Flat], results: Flat) -> Op:
     """The operation that one call is for the tape."""
+    avals = tuple(t.aval for t in results)
 
     def rule(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
         given = list(cotangents) if isinstance(cotangents, tuple) else [cotangents]
-        operands = list(r.inputs)
-        if c.backward is None:
-            return _transposed(c, operands, given)
-        assert c.forward is not None
-        recorded = grad_enabled() and any(t.node is not None for t in operands)
-        residuals = kept[0] if kept and not recorded else c.forward(operands)[1]
-        return c.backward(residuals, given)
+        return cotangents_of_call(c, list(r.inputs), given, kept[0] if kept else None)
 
     def kernel(backend: Any, params: Any, device: Any) -> Callable[..., tuple[Any, ...]]:
         def run(*natives: Any) -> tuple[Any, ...]:
@@ -112,14 +135,27 @@ def _op(c: Call, kept: list[Flat]) -> Op:
         return run
 
     def shapes(*operands: Any) -> Any:
-        raise UnsupportedError(f"{c.name} has no shape rule", "a call that is inferred", "report this as a bug")
+        return avals  # a call is repeated for its own operands only
+
+    def unused(*arrays: Any) -> Any:
+        raise UnsupportedError(f"{c.name} has no reference in NumPy", "a call of it", "report this as a bug")
 
     return Op(
         name=c.name, doc="A function with a derivative rule of its own.", operands=(Operand("operands", "any", "", True),),
-        infer=shapes, reference=shapes, vjp=rule, residuals=("inputs",), samples=lambda rng, dtype: [],
+        infer=shapes, reference=unused, vjp=rule, residuals=("inputs",), samples=lambda rng, dtype: [],
         cost=lambda inputs, outputs, params: Cost(0.0, float(sum(a.nbytes for a in (*inputs, *outputs)))), bound="compute",
         fusion="opaque", tolerance=0, control=kernel,
     )  # fmt: skip
+
+
+def cotangents_of_call(c: Call, operands: Flat, cotangents: Flat, kept: Flat | None) -> Sequence[Tensor | None]:
+    """The cotangents of the operands, by the rule; ``kept`` are the residuals of the call, where it kept them."""
+    if c.backward is None:
+        return _transposed(c, operands, cotangents)
+    assert c.forward is not None
+    recorded = grad_enabled() and any(t.node is not None for t in operands)
+    residuals = kept if kept is not None and not recorded else c.forward(operands)[1]
+    return c.backward(residuals, cotangents)
 
 
 def _transposed(c: Call, operands: Flat, cotangents: Flat) -> list[Tensor | None]:
@@ -183,13 +219,13 @@ def _for_examples(c: Call, level: Level, operands: Flat) -> Flat:
         return [level.kind.box(level, t) for t in call(c, [v for v, _ in pairs])]
     token = enter(level.parent)
     try:
-        results = call(_mapped(c, mapped), [v for v, _ in pairs])
+        results = call(mapped_call(c, mapped, level.size), [v for v, _ in pairs])
     finally:
         leave(token)
     return [batched(level, t) for t in results]
 
 
-def _mapped(c: Call, mapped: list[bool]) -> Call:
+def mapped_call(c: Call, mapped: list[bool], size: int) -> Call:
     """A call of all examples."""
     axes = [0 if m else None for m in mapped]
 
@@ -220,12 +256,12 @@ def _mapped(c: Call, mapped: list[bool]) -> Call:
             assert c.tangent is not None
             found = c.tangent(operands, whole)
             known[:] = [i for i, t in enumerate(found) if t is not None]
-            size[:] = [len(found)]
+            results[:] = [len(found)]
             return [t for t in found if t is not None]
 
-        size = [0]
+        results = [0]
         rows = vmap(of_one, in_axes=(axes, [0 if mapped[i] else None for i in given]))(operands, along)
-        out: list[Tensor | None] = [None] * size[0]
+        out: list[Tensor | None] = [None] * results[0]
         for i, t in zip(known, rows, strict=True):
             out[i] = t
         return out
@@ -236,19 +272,38 @@ def _mapped(c: Call, mapped: list[bool]) -> Call:
         forward=None if c.forward is None else lambda operands: vmap(c.forward, in_axes=(axes,))(operands),  # type: ignore[arg-type]
         backward=None if c.backward is None else backward,
         tangent=None if c.tangent is None else tangent,
+        key=("examples", size, tuple(mapped), c.key),
     )
 
 
 # the public classes
 
 
+class _Like(NamedTuple):
+    """What the derivative of a tensor has in common with it."""
+
+    aval: Aval
+    device: Device
+
+
 class _Taken:
-    """Arguments or results taken apart: their tensors, and what is left."""
+    """Arguments or results taken apart: their tensors, and what is left.
+
+    The tape holds it, so it holds no tensors itself once they are ``released``: a handle that lives is one that is kept.
+    """
 
     def __init__(self, tree: Any) -> None:
         self.leaves, self.spec = trees.flatten(tree)
         self.places = [i for i, v in enumerate(self.leaves) if isinstance(v, Tensor)]
         self.tensors: Flat = [self.leaves[i] for i in self.places]
+        self.like = [_Like(t.aval, t.device) for t in self.tensors]
+
+    def released(self) -> Flat:
+        """The tensors, which it holds no longer."""
+        tensors, self.tensors = self.tensors, []
+        for i in self.places:
+            self.leaves[i] = None
+        return tensors
 
     def with_tensors(self, tensors: Sequence[Any]) -> Any:
         """The tree with other tensors."""
@@ -257,12 +312,19 @@ class _Taken:
             leaves[i] = t
         return trees.unflatten(self.spec, leaves)
 
+    def key(self) -> Any:
+        """What the call depends on besides its tensors: plain values, and other objects by identity."""
+        return self.spec, tuple(self.places), tuple((type(v), v) if type(v) in _PLAIN else id(v) for v in self.leaves)
+
     def with_only(self, values: Sequence[Any]) -> Any:
         """The tree with these in place of its tensors, and None in place of other values."""
         leaves: list[Any] = [None] * len(self.leaves)
         for i, t in zip(self.places, values, strict=True):
             leaves[i] = t
         return trees.unflatten(self.spec, leaves)
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _function(where: str, fn: Any) -> None:
@@ -283,16 +345,16 @@ def _results(name: str, out: Any) -> _Taken:
     return found
 
 
-def _fitting(name: str, what: str, found: Sequence[Any], like: Flat, remedy: str) -> None:
+def _fitting(name: str, what: str, found: Sequence[Any], like: Sequence[_Like], remedy: str) -> None:
     """Check that derivatives have the shapes, dtypes and devices of their tensors."""
     for i, (t, x) in enumerate(zip(found, like, strict=True)):
-        if t is None or not x.dtype.is_inexact:
+        if t is None or not x.aval.dtype.is_inexact:
             continue
         if not isinstance(t, Tensor):
             raise GradientError(
                 f"the rule of {name} returns tensors or None", f"{what} {i}: {type(t).__name__}", remedy, op=name
             )
-        if t.shape != x.shape or t.dtype is not x.dtype or t.device is not x.device:
+        if t.aval != x.aval or t.device is not x.device:
             raise GradientError(
                 f"the rule of {name} returns for {what} {i} a tensor like it, {x.aval} on {x.device}",
                 f"{t.aval} on {t.device}", remedy, op=name,
@@ -350,16 +412,17 @@ class custom_vjp(Generic[P, R]):
                 ", ".join(kwargs), "pass them by position",
             )  # fmt: skip
         given, name = _Taken(args), _name(self.fn)
+        tensors, likes = given.released(), [_Taken(a).like for a in args]
         fn: Callable[..., Any] = self.fn
         shape: list[_Taken] = []
         left: list[_Taken] = []
 
-        def run(tensors: Flat) -> Flat:
-            shape[:] = [_results(name, fn(*given.with_tensors(tensors)))]
-            return shape[0].tensors
+        def run(operands: Flat) -> Flat:
+            shape[:] = [_results(name, fn(*given.with_tensors(operands)))]
+            return shape[0].released()
 
-        def first(tensors: Flat) -> tuple[Flat, Flat]:
-            pair = forward(*given.with_tensors(tensors))
+        def first(operands: Flat) -> tuple[Flat, Flat]:
+            pair = forward(*given.with_tensors(operands))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise GradientError(
                     f"the forward rule of {name} returns a pair, the result and residuals", type(pair).__name__,
@@ -367,35 +430,34 @@ class custom_vjp(Generic[P, R]):
                 )  # fmt: skip
             shape[:] = [_results(name, pair[0])]
             left[:] = [_Taken(pair[1])]
-            return shape[0].tensors, left[0].tensors
+            return shape[0].released(), left[0].released()
 
         def last(residuals: Flat, cotangents: Flat) -> list[Tensor | None]:
             found = backward(left[0].with_tensors(residuals), shape[0].with_tensors(cotangents))
-            if not isinstance(found, tuple | list) or len(found) != len(args):
+            if not isinstance(found, tuple | list) or len(found) != len(likes):
                 count = len(found) if isinstance(found, tuple | list) else type(found).__name__
                 raise GradientError(
-                    f"the backward rule of {name} returns a tuple of {len(args)}, a cotangent or None for each argument",
+                    f"the backward rule of {name} returns a tuple of {len(likes)}, a cotangent or None for each argument",
                     str(count), "return (cotangent,) for one argument", op=name,
                 )  # fmt: skip
-            return _of_arguments(name, args, found)
+            return _of_arguments(name, likes, found)
 
-        found = call(Call(name, run, first, last), given.tensors)
+        found = call(Call(name, run, first, last, key=("vjp", id(self), given.key()), shape=shape), tensors)
         result: R = shape[0].with_tensors(found)
         return result
 
 
-def _of_arguments(name: str, args: tuple[Any, ...], found: Sequence[Any]) -> list[Tensor | None]:
+def _of_arguments(name: str, likes: Sequence[Sequence[_Like]], found: Sequence[Any]) -> list[Tensor | None]:
     """The cotangents of all tensors among the arguments."""
     out: list[Tensor | None] = []
-    for i, (argument, g) in enumerate(zip(args, found, strict=True)):
-        own = _Taken(argument)
-        parts = [None] * len(own.tensors) if g is None else trees.flatten(g)[0]
-        if len(parts) != len(own.tensors):
+    for i, (like, g) in enumerate(zip(likes, found, strict=True)):
+        parts = [None] * len(like) if g is None else trees.flatten(g)[0]
+        if len(parts) != len(like):
             raise GradientError(
-                f"the backward rule of {name} returns for argument {i} its structure, of {len(own.tensors)} tensors",
+                f"the backward rule of {name} returns for argument {i} its structure, of {len(like)} tensors",
                 f"{len(parts)}", "return None for an argument without a cotangent", op=name,
             )  # fmt: skip
-        _fitting(name, f"argument {i}, tensor", parts, own.tensors, "sum or reshape the cotangent")
+        _fitting(name, f"argument {i}, tensor", parts, like, "sum or reshape the cotangent")
         out += parts
     return out
 
@@ -444,34 +506,35 @@ class custom_jvp(Generic[P, R]):
                 "pass them by position",
             )  # fmt: skip
         given, name = _Taken(args), _name(self.fn)
+        tensors = given.released()
         fn: Callable[..., Any] = self.fn
         shape: list[_Taken] = []
 
-        def run(tensors: Flat) -> Flat:
-            shape[:] = [_results(name, fn(*given.with_tensors(tensors)))]
-            return shape[0].tensors
+        def run(operands: Flat) -> Flat:
+            shape[:] = [_results(name, fn(*given.with_tensors(operands)))]
+            return shape[0].released()
 
-        def tangent(tensors: Flat, along: Tangents) -> list[Tensor | None]:
+        def tangent(operands: Flat, along: Tangents) -> list[Tensor | None]:
             whole = [
                 (filled(0.0, x._another()) if t is None else t) if x.dtype.is_inexact else None
-                for x, t in zip(tensors, along, strict=True)
+                for x, t in zip(operands, along, strict=True)
             ]
-            pair = rule(given.with_tensors(tensors), given.with_only(whole))
+            pair = rule(given.with_tensors(operands), given.with_only(whole))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise GradientError(
                     f"the rule of {name} returns a pair, the result and its tangent", type(pair).__name__,
                     "return (result, tangent)", op=name,
                 )  # fmt: skip
             results, found = _results(name, pair[0]), trees.flatten(pair[1])[0]
-            if len(found) != len(results.tensors):
+            if len(found) != len(results.like):
                 raise GradientError(
-                    f"the rule of {name} returns a tangent for each of {len(results.tensors)} results", str(len(found)),
+                    f"the rule of {name} returns a tangent for each of {len(results.like)} results", str(len(found)),
                     "give the tangent the structure of the result", op=name,
                 )  # fmt: skip
-            _fitting(name, "result", found, results.tensors, "give the tangent the shape and dtype of the result")
+            _fitting(name, "result", found, results.like, "give the tangent the shape and dtype of the result")
             return list(found)
 
-        found = call(Call(name, run, tangent=tangent), given.tensors)
+        found = call(Call(name, run, tangent=tangent, key=("jvp", id(self), given.key()), shape=shape), tensors)
         result: R = shape[0].with_tensors(found)
         return result
 

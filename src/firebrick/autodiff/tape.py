@@ -33,6 +33,16 @@ _leaf_ids = count(1)
 enabled: ContextVar[bool] = ContextVar("firebrick_grad", default=True)
 region: ContextVar[Any] = ContextVar("firebrick_checkpoint_region", default=None)
 anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
+_chosen: ContextVar[int] = ContextVar("firebrick_choices_by_values", default=0)
+choices = _chosen.get
+"""How often values have decided in this context, outside of traces, which function runs or how often: ``fb.cond``,
+``fb.while_loop``, and ``fb.scan`` without steps. A result may then be constant for these values only, so its gradient is zero,
+as under ``jit``, where the loop and both branches are recorded."""
+
+
+def note_choice() -> None:
+    """Count a choice by values."""
+    _chosen.set(_chosen.get() + 1)
 
 
 def new_id() -> int:

@@ -16,7 +16,7 @@ from firebrick.autodiff.backward import check_cotangent, check_real, filled, lea
 from firebrick.autodiff.checkpoint import at_once, wanted_at_once
 from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import Node, enabled, grad_mode, leaf_of, own_handle, region
+from firebrick.autodiff.tape import Node, choices, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
@@ -233,6 +233,7 @@ def _value_and_grad(
     leaves: Leaves, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
 ) -> tuple[Any, Any]:  # fmt: skip
     leaves.track()
+    before = choices()
     result = leaves.run(fn, args, kwargs)
     if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
         raise GradientError(
@@ -248,7 +249,8 @@ def _value_and_grad(
             _scalar_remedy(loss),
         )
     check_real(loss)
-    if loss.node is None:
+    constant_here = choices() != before and bool(leaves.nodes)
+    if loss.node is None and not constant_here:
         raise GradientError(
             "the result must depend on the first argument",
             describe("result", loss) + ", untracked",
@@ -256,15 +258,15 @@ def _value_and_grad(
             if not leaves.nodes
             else "use the first argument in the function; comparisons, rounding and integer results have no gradient",
         )
-    nodes = reachable(loss.node, leaves.ids)
+    nodes = [] if loss.node is None else reachable(loss.node, leaves.ids)
     outer = leaves.within_another(nodes)
-    if not any(n.id in leaves.ids for n in nodes):
+    if not (constant_here or any(n.id in leaves.ids for n in nodes)):
         raise GradientError(
             "the result must depend on the first argument",
             describe("result", loss),
             "use the first argument in the function, not a captured copy of it",
         )
-    seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
+    seed = {} if loss.node is None else {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
     found = run(leading_to(leaves.ids, nodes), seed, outer, leaves.ids, last=not outer)
     if not outer:
         loss, aux = loss._another(), _untracked(aux)
@@ -341,10 +343,18 @@ def _primals(name: str, primals: tuple[Any, ...]) -> Leaves:
 
 
 def _pulled(fn: Callable[..., Tensor], leaves: Leaves) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
+    before = choices()
     with grad_mode(True), wanted_at_once(), reducing(None):
         out = fn(*leaves.argument)
     if not isinstance(out, Tensor):
         raise GradientError("a function to differentiate returns a tensor", type(out).__name__, "return one tensor")
+    if out.node is None and choices() != before:
+
+        def zero(cotangent: Tensor) -> tuple[Tensor, ...]:
+            check_cotangent(out, cotangent)
+            return tuple(leaves.collect({}))
+
+        return out._another(), zero
     if out.node is None:
         raise GradientError("the result must depend on a primal", describe("result", out), "use the arguments of fn")
     root, slot, like = out.node, out.slot, out.detach()

@@ -23,7 +23,7 @@ from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import OperandError, OutOfRangeError, ShapeError, StateChangedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled
-from firebrick.core.levels import Level, enter, leave
+from firebrick.core.levels import Inner, Level, enter, leave
 from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
@@ -211,7 +211,7 @@ class _Call:
     def _results(self, level: Level, result: Any, journal: Journal, given: list[Any]) -> Any:
         leaves, spec = trees.flatten(result)
         known = {id(t) for t in (*leaves, *given)}
-        self._unchanged(journal, known)
+        self._unchanged(level, journal, known)
         axes = self._axes_of("out_axes", self.out_axes, result, "results")
         paths = [f"result{path}" for path, _ in trees.leaves_with_paths(result)]
         return trees.unflatten(spec, [self._result(level, p, leaf, a) for p, leaf, a in zip(paths, leaves, axes, strict=True)])
@@ -251,10 +251,16 @@ class _Call:
         made.label = leaf.label
         return made
 
-    def _unchanged(self, journal: Journal, known: set[int]) -> None:
-        """Raise StateChangedError if a tensor that existed before the function, or that it keeps, was rebound."""
+    def _unchanged(self, level: Level, journal: Journal, known: set[int]) -> None:
+        """Raise StateChangedError if a tensor that existed before the function, or that it keeps, was rebound. One that showed
+        values of the level from the beginning was made by the function, and has none afterwards; the tape may hold it."""
+        parts = {id(t) for t, _ in self.shown}
         for collected in (False, True):
-            changed = [t for t in journal.rebound() if id(t) not in known]
+            changed = [
+                t
+                for t, before in journal.rebound_from()
+                if id(t) not in known and (id(t) in parts or not _of_level(before.data, level))
+            ]
             if not changed:
                 return
             if not collected:
@@ -266,6 +272,10 @@ class _Call:
             shown + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""),
             "return the new value; a layer that keeps running statistics works in evaluation mode, model.eval()",
         )
+
+
+def _of_level(data: Any, level: Level) -> bool:
+    return isinstance(data, Inner) and data.level is level
 
 
 def _moved(x: Tensor, axis: int, to: int) -> Tensor:

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from firebrick import analog as hardware
-from firebrick import ones, optim, random
+from firebrick import optim, random
 from firebrick.analog.drift_accuracy import TIMES
 from firebrick.analog.fitting import DEFAULTS as FITTED
 from firebrick.analog.pictures import check_picture
@@ -34,6 +34,7 @@ from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, load_run, newest, run_config, task_of
 from firebrick.core.errors import ConfigError
 from firebrick.core.untrusted import json_of
+from firebrick.functions.creation import ones
 from firebrick.nn import Module
 from firebrick.train import Learner, TrainingInterrupted, load_checkpoint
 

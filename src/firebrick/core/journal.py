@@ -76,6 +76,10 @@ class Journal:
         """The handles that were noted and are still alive."""
         return [t for known, _ in list(self._noted.values()) if (t := known()) is not None]
 
+    def rebound_from(self) -> list[tuple[Any, Any]]:
+        """The same, each with the storage that it showed first."""
+        return [(t, saved[0]) for known, saved in list(self._noted.values()) if (t := known()) is not None]
+
     def restore(self) -> None:
         """Let every handle show again what it showed, every generator draw again what it drew, every dict hold what it held:
         all of them or, by an interrupt, none yet."""

@@ -93,19 +93,21 @@ def _is_plain(value: Any) -> bool:
 def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
     """The results, recorded if an operand is tracked; None if the general path must run: an engine's error, or a result that is
     not as planned, is reported there."""
+    first = inputs[0]
+    shown = first.storage  # read once, as its data: another thread's program may replace them
+    natives = [shown.data] if len(inputs) == 1 else [shown.data, *[t.storage.data for t in inputs[1:]]]
     try:
-        result = plan.kernel(*[t.storage.data for t in inputs])
+        result = plan.kernel(*natives)
     except Exception:  # noqa: BLE001
         return None
     results = (result,) if type(result) is not tuple else result
-    first = inputs[0]
     device = first.device
     memory, base, outputs = device._memory, None, []
     for native, aval, dtype, nbytes in zip(results, plan.avals, plan.dtypes, plan.nbytes, strict=True):
         if native.shape != aval.shape or native.dtype != dtype:
             return None
         if plan.view:
-            base = first.storage.root if not native.size or np.may_share_memory(native, first.storage.data) else None
+            base = shown.root if not native.size or np.may_share_memory(native, natives[0]) else None
         storage = Storage(native, memory, nbytes if base is None else 0, "owned", base)
         outputs.append(Tensor(storage, aval.dtype, aval.shape, device))
     if plan.tracks:

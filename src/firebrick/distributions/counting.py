@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from firebrick.core.dtypes import int64
+from firebrick.core.dtypes import finfo, int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.settings import whole
@@ -30,6 +30,7 @@ from firebrick.functions.elementwise import (
     log,
     log1p,
     logical_and,
+    logical_or,
     sigmoid,
     square,
     where,
@@ -72,6 +73,25 @@ class _Event(Distribution):
         logits = vars(self).get("logits")
         return 1.0 - self.probs if logits is None else sigmoid(-logits)
 
+    def _log_of(self, events: Tensor, others: Tensor) -> Tensor:
+        """events · log p + others · log (1 - p), 0 where a factor is 0: there p may be 0 or 1, and gets no gradient."""
+        none, all_of = equal(events, 0.0), equal(others, 0.0)
+        if "logits" in vars(self):
+            log_p, log_rest = where(none, 0.0, self._log_p), where(all_of, 0.0, self._log_rest)
+        else:
+            log_p, log_rest = log(where(none, 1.0, self.probs)), log1p(-where(all_of, 0.0, self.probs))
+        return where(none, 0.0, events * log_p) + where(all_of, 0.0, others * log_rest)
+
+    def _uncertainty(self) -> Tensor:
+        """-p · log p - (1 - p) · log (1 - p), whose slope is steep and finite where p is 0 or 1."""
+        p, rest = self.probs, self._rest()
+        if "logits" in vars(self):
+            return -(_of_log(p, self._log_p) + _of_log(rest, self._log_rest))
+        limits = finfo(self.dtype)
+        lowest, highest = float(limits.smallest_normal), 1.0 - float(limits.eps)
+        log_rest = log1p(-where(equal(rest, 0.0), highest, p))
+        return -(p * log(where(equal(p, 0.0), lowest, p)) + rest * log_rest)
+
 
 def _of_log(x: Tensor, logarithm: Tensor) -> Tensor:
     """x · log p; 0 where x is 0."""
@@ -103,7 +123,9 @@ class Bernoulli(_Event):
 
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
-        return where(equal(x, 1.0), self._log_p, where(equal(x, 0.0), self._log_rest, -math.inf))
+        possible = logical_or(equal(x, 0.0), equal(x, 1.0))
+        k = inside(possible, x, 0.0)
+        return where(possible, self._log_of(k, 1.0 - k), -math.inf)
 
     @property
     def mean(self) -> Tensor:
@@ -114,7 +136,7 @@ class Bernoulli(_Event):
         return self.probs * self._rest()
 
     def entropy(self) -> Tensor:
-        return -(_of_log(self.probs, self._log_p) + _of_log(self._rest(), self._log_rest))
+        return self._uncertainty()
 
 
 class Binomial(_Event):
@@ -146,7 +168,7 @@ class Binomial(_Event):
         possible = logical_and(logical_and(greater_equal(x, 0.0), less_equal(x, self.n)), equal(x, floor(x)))
         k = inside(possible, x, 0.0)
         ways = lgamma(self.n + 1.0) - lgamma(k + 1.0) - lgamma(self.n - k + 1.0)
-        return where(possible, ways + _of_log(k, self._log_p) + _of_log(self.n - k, self._log_rest), -math.inf)
+        return where(possible, ways + self._log_of(k, where(possible, self.n - k, 0.0)), -math.inf)
 
     @property
     def mean(self) -> Tensor:
@@ -182,7 +204,8 @@ class Geometric(_Event):
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
         possible = logical_and(greater_equal(x, 0.0), equal(x, floor(x)))
-        return where(possible, self._log_p + _of_log(inside(possible, x, 0.0), self._log_rest), -math.inf)
+        failures = inside(possible, x, 0.0)
+        return where(possible, self._log_of(failures * 0.0 + 1.0, failures), -math.inf)
 
     @property
     def mean(self) -> Tensor:
@@ -193,7 +216,7 @@ class Geometric(_Event):
         return self._rest() / square(self.probs)
 
     def entropy(self) -> Tensor:
-        return -(_of_log(self.probs, self._log_p) + _of_log(self._rest(), self._log_rest)) / self.probs
+        return self._uncertainty() / self.probs
 
 
 class Poisson(Distribution):
@@ -243,8 +266,12 @@ class _Classes(Distribution):
             weights: Tensor = vars(self)["probs"]
             if weights.device.engine != "meta" and weights.size:
                 check_values(lambda: greater(sum_(weights.detach(), axis=-1), 0.0), lambda: _without_weight(name, weights))
-            self.logits = log(weights / sum_(weights, axis=-1, keepdims=True))
+            self._weights: Tensor | None = weights
+            total = log(sum_(weights, axis=-1, keepdims=True))
+            none = equal(weights, 0.0)  # has no gradient of its own here: ``_log_of_weights``
+            self.logits = where(none, -math.inf, log(where(none, 1.0, weights)) - total)
         else:
+            self._weights = None
             held = logits.detach() if isinstance(logits, Tensor) else logits
             # -∞ is the logit of a class that never occurs
             low = held if not isinstance(held, Tensor) else where(less(held, -1e30), -1e30, held)
@@ -260,7 +287,16 @@ class _Classes(Distribution):
         """The probability of each class, [..., classes]."""
         return exp(self.logits)
 
+    def _log_of_weights(self, weights: Tensor) -> Tensor:
+        """The logarithm of weights of this distribution, [...], over their sum."""
+        assert self._weights is not None
+        return log(weights) - log(sum_(self._weights, axis=-1))
+
     def _entropy(self) -> Tensor:
+        if self._weights is not None:  # whose slope is steep and finite where a weight is 0
+            p = self._weights / sum_(self._weights, axis=-1, keepdims=True)
+            lowest = float(finfo(self.dtype).smallest_normal)
+            return -sum_(p * log(where(equal(p, 0.0), lowest, p)), axis=-1)
         possible = isfinite(self.logits)
         return -sum_(where(possible, self.probabilities * where(possible, self.logits, 0.0), 0.0), axis=-1)
 
@@ -299,8 +335,10 @@ class Categorical(_Classes):
         possible = logical_and(logical_and(greater_equal(x, 0.0), less(x, float(self.classes))), equal(x, floor(x)))
         at = astype(clip(inside(possible, x, 0.0), 0.0, float(self.classes)), int64)
         lead = (at + 0 * astype(self.logits[..., 0] * 0.0, int64)).shape if self.shape else at.shape
-        rows = broadcast_to(self.logits, (*lead, self.classes))
+        rows = broadcast_to(self.logits if self._weights is None else self._weights, (*lead, self.classes))
         found = take_along_axis(rows, broadcast_to(at, lead)[..., None], axis=-1)[..., 0]
+        if self._weights is not None:
+            found = self._log_of_weights(where(possible, found, 1.0))
         return where(possible, found, -math.inf)
 
     @property
@@ -351,7 +389,14 @@ class Multinomial(_Classes):
         possible = logical_and(each, equal(sum_(x, axis=-1), float(self.n)))
         k = where(possible[..., None], x, 0.0)
         ways = math.lgamma(self.n + 1.0) - sum_(lgamma(k + 1.0), axis=-1)
-        return where(possible, ways + sum_(_of_log(k, self.logits), axis=-1), -math.inf)
+        if self._weights is None:
+            each_log = _of_log(k, self.logits)
+        else:
+            none = equal(k, 0.0)
+            each_log = where(none, 0.0, k * log(where(none, 1.0, self._weights))) - k * log(
+                sum_(self._weights, axis=-1, keepdims=True)
+            )
+        return where(possible, ways + sum_(each_log, axis=-1), -math.inf)
 
     @property
     def mean(self) -> Tensor:

@@ -30,8 +30,8 @@ from firebrick.random.settings import POSITIVE
 
 
 def times_log(x: Tensor, y: Tensor) -> Tensor:
-    """x · log y; 0 where x is 0."""
-    none = equal(x, 0.0)
+    """x · log y; 0 where both are 0. Where only x is 0 it has a slope along x, log y."""
+    none = logical_and(equal(x, 0.0), equal(y, 0.0))
     return where(none, 0.0, x * log(where(none, 1.0, y)))
 
 
@@ -153,8 +153,9 @@ class Beta(Distribution):
         x = self._value(value)
         possible = logical_and(greater_equal(x, 0.0), less_equal(x, 1.0))
         y = inside(possible, x, 0.5)
-        rest, full_ = self.b - 1.0, equal(self.b, 1.0)
-        other = where(full_, 0.0, rest * log1p(-where(full_, 0.0, y)))
+        rest = self.b - 1.0
+        none = logical_and(equal(rest, 0.0), equal(y, 1.0))
+        other = where(none, 0.0, rest * log1p(-where(none, 0.0, y)))
         return where(possible, times_log(self.a - 1.0, y) + other - self.log_norm(), -math.inf)
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from firebrick.core.errors import OutOfRangeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside
 from firebrick.functions.elementwise import (
@@ -19,6 +21,7 @@ from firebrick.functions.elementwise import (
     log,
     log1p,
     logical_and,
+    sqrt,
     square,
     tan,
     where,
@@ -29,7 +32,7 @@ from firebrick.random import gamma as gamma_numbers
 from firebrick.random import gumbel as gumbel_numbers
 from firebrick.random import laplace as laplace_numbers
 from firebrick.random.defaults import source_of
-from firebrick.random.settings import ANY, POSITIVE
+from firebrick.random.settings import ANY, POSITIVE, check_values
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _EULER = 0.5772156649015329
@@ -37,6 +40,26 @@ _EULER = 0.5772156649015329
 
 def _source(d: Distribution, generator: Generator | None) -> Generator:
     return source_of(type(d).__name__, generator, d.device)
+
+
+def _log1p_square(y: Tensor) -> Tensor:
+    """log(1 + y²), also where y² overflows."""
+    large = greater(abs_(y), 1e8)
+    return where(large, 2.0 * log(abs_(where(large, y, 1.0))), log1p(square(where(large, 0.0, y))))
+
+
+def _half_step(a: Tensor) -> Tensor:
+    """log Γ(a + 1/2) - log Γ(a); of large numbers by its asymptotic series, since their logarithms cancel.
+
+    Source: Tricomi and Erdélyi, "The asymptotic expansion of a ratio of gamma functions" (1951).
+    """
+    large = greater(a, 30.0)
+    b = where(large, a, 30.0)
+    r = 1.0 / b
+    rr = r * r
+    series = 0.5 * log(b) + r * (-0.125 + rr * (1.0 / 192.0 + rr * (-1.0 / 640.0 + rr * (17.0 / 14336.0))))
+    c = where(large, 30.0, a)
+    return where(large, series, lgamma(c + 0.5) - lgamma(c))
 
 
 class Normal(Distribution):
@@ -252,7 +275,8 @@ class Cauchy(Distribution):
         return tan((u - 0.5) * math.pi) * self.scale + self.loc
 
     def log_prob(self, value: Value, /) -> Tensor:
-        return -log1p(square((self._value(value) - self.loc) / self.scale)) - log(self.scale) - math.log(math.pi)
+        y = (self._value(value) - self.loc) / self.scale
+        return -_log1p_square(y) - log(self.scale) - math.log(math.pi)
 
     @property
     def mean(self) -> Tensor:
@@ -310,7 +334,7 @@ class Uniform(Distribution):
 
     Args:
         low: Least number; a number or a floating tensor.
-        high: Upper bound, greater than low; where it is not, densities are NaN or negative.
+        high: Upper bound, greater than low.
 
     Example:
         >>> import firebrick as fb
@@ -324,6 +348,9 @@ class Uniform(Distribution):
 
     def __init__(self, low: Value, high: Value) -> None:
         self._take({"low": (low, ANY), "high": (high, ANY)})
+        if self.device.engine != "meta" and self.low.size:
+            low_now, high_now = self.low.detach(), self.high.detach()
+            check_values(lambda: less(low_now, high_now), lambda: _empty(low_now, high_now))
 
     def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
         u = _source(self, generator).uniform(shape, dtype=self.dtype, device=self.device)
@@ -344,6 +371,13 @@ class Uniform(Distribution):
 
     def entropy(self) -> Tensor:
         return log(self.high - self.low)
+
+
+def _empty(low: Tensor, high: Tensor) -> OutOfRangeError:
+    return OutOfRangeError(
+        "Uniform: low is less than high", f"{describe('low', low)}, {describe('high', high)}", "look at their values",
+        op="Uniform",
+    )  # fmt: skip
 
 
 class StudentT(Distribution):
@@ -376,9 +410,8 @@ class StudentT(Distribution):
 
     def log_prob(self, value: Value, /) -> Tensor:
         y = (self._value(value) - self.loc) / self.scale
-        top, half = (self.df + 1.0) * 0.5, self.df * 0.5
-        factor = lgamma(half) - lgamma(top) + log(self.df) * 0.5 + math.log(math.pi) * 0.5 + log(self.scale)
-        return -top * log1p(square(y) / self.df) - factor
+        factor = log(self.df) * 0.5 - _half_step(self.df * 0.5) + math.log(math.pi) * 0.5 + log(self.scale)
+        return -(self.df + 1.0) * 0.5 * _log1p_square(y / sqrt(self.df)) - factor
 
     @property
     def mean(self) -> Tensor:
@@ -392,5 +425,5 @@ class StudentT(Distribution):
 
     def entropy(self) -> Tensor:
         top, half = (self.df + 1.0) * 0.5, self.df * 0.5
-        beta = lgamma(half) + (0.5 * math.log(math.pi)) - lgamma(top)
+        beta = 0.5 * math.log(math.pi) - _half_step(half)
         return log(self.scale) + top * (digamma(top) - digamma(half)) + log(self.df) * 0.5 + beta

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, one_of
-from firebrick.functions.elementwise import log, square
+from firebrick.functions.elementwise import equal, greater, log, square
 from firebrick.functions.linalg import diagonal
 from firebrick.functions.linear import matmul
 from firebrick.functions.matrices import cholesky, solve_triangular
 from firebrick.functions.movement import broadcast_to, matrix_transpose
 from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.triangles import tril
+from firebrick.functions.utility import all as all_
 from firebrick.random import Generator
 from firebrick.random.defaults import source_of
-from firebrick.random.settings import ANY
+from firebrick.random.settings import ANY, check_values
 
 
 class MultivariateNormal(Distribution):
@@ -58,6 +60,16 @@ class MultivariateNormal(Distribution):
                 f"{describe('loc', loc)} and {describe(given, factor)}", "check the sizes",
             )  # fmt: skip
         self._take({"loc": (loc[..., None], ANY), "scale_tril": (factor, ANY)}, events=2)
+        if given == "scale_tril" and factor.device.engine != "meta" and factor.size:
+            held = factor.detach()
+            check_values(
+                lambda: all_(equal(held, tril(held))) & all_(greater(diagonal(held), 0.0)),
+                lambda: OutOfRangeError(
+                    "MultivariateNormal: scale_tril is lower triangular, with a positive diagonal",
+                    describe("scale_tril", factor), "pass fb.linalg.cholesky(covariance), or covariance= itself",
+                    op="MultivariateNormal",
+                ),
+            )  # fmt: skip
         self.loc = self.loc[..., 0]
         self.event_shape = self.event_shape[:1]
 

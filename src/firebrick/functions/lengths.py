@@ -22,12 +22,15 @@ from firebrick.functions.indexing import take
 from firebrick.functions.movement import concat
 from firebrick.functions.ranges import arange
 from firebrick.functions.windows import pad
-from firebrick.graph.jit import Jit
+from firebrick.graph.jit import Jit, disable_jit
 
 LENGTH = "length"
 """The parameter through which the function gets the length."""
 NEAR = 64
 """Results for two paddings may differ by this many units of precision, relative to the largest."""
+_ROUGHLY = {8: 1e-8, 4: 1e-3, 2: 0.05, 1: 0.5}
+"""By bytes of a float: the fraction of the largest element by which a result may differ from that without padding, which adds
+up other numbers of terms."""
 
 
 class PaddingError(FirebrickError, ValueError):
@@ -73,7 +76,9 @@ def pad_lengths(
 
     The function gets the true length as the keyword argument ``length``, an int, and masks what lies behind it:
     ``fb.arange(x.shape[axis]) < length``. The first call with each size runs the function for two paddings and compares the
-    results, and what it changed, so that a forgotten mask is an error rather than a wrong result.
+    results, and what it changed, and once without ``jit`` for the sequence as it is. So a forgotten mask, or a mean over the
+    padded length, is an error rather than a wrong result. A function that draws random numbers is compared for two paddings
+    only.
 
     Args:
         sizes: Sizes along ``axis``, ascending; ``fb.length_sizes(longest)`` gives powers of two.
@@ -81,7 +86,7 @@ def pad_lengths(
         arguments: Names of the parameters whose tensors, also in nested containers, are padded; by default the first one.
         result_axis: The axis along which tensors of the result are cut to the length; None to leave them as they are.
         value: The padding's elements.
-        check: Whether the first call with each size compares two paddings.
+        check: Whether the first call with each size compares.
 
     Returns:
         A decorator. What it returns is called as the function, without ``length``.
@@ -91,7 +96,7 @@ def pad_lengths(
         ArgumentError: The function has no parameter ``length``, or none of the named ones.
         ShapeError: At a call: a sequence is longer than the largest size, or two have unlike lengths, or a tensor of the
             result is not as long as the padded sequence along ``result_axis``.
-        PaddingError: At the first call with a size: results depend on the padding.
+        PaddingError: At the first call with a size: results depend on the padding, or are not those without it.
 
     Example:
         >>> import firebrick as fb
@@ -198,7 +203,9 @@ class PaddedFunction:
         return [(0, size - n if k == axis else 0) for k, n in enumerate(t.shape)]
 
     def _padded(self, t: Tensor, size: int) -> Tensor:
-        return t if t.shape[self._axis] == size else pad(t, self._widths(t, size), value=self._value)
+        if t.shape[self._axis] == size:
+            return t
+        return pad(t, self._widths(t, size), value=bool(self._value) if t.dtype.kind == "bool" else self._value)
 
     def _repeated(self, t: Tensor, size: int) -> Tensor:
         """The sequence, padded with its own elements, floats among them changed."""
@@ -225,28 +232,44 @@ class PaddedFunction:
         return tree_map(cut, result)
 
     def _compared(self, run: Callable[[Callable[[Tensor, int], Tensor]], Any], size: int, length: int) -> Any:
-        """The result, after a run with another padding that leaves nothing behind."""
-        _, others = self._tried(lambda: self._cut(run(self._repeated), size, length), keep=None)
-        result, _ = self._tried(lambda: self._cut(run(self._padded), size, length), keep=others)
+        """The result, after a run with another padding, and one without padding or ``jit``, that leave nothing behind."""
+        _, others, drawn = self._tried(lambda: self._cut(run(self._repeated), size, length), keep=None)
+        whole: list[Any] = []
+        if not drawn:  # fewer elements are other random numbers
+            with disable_jit():
+                unpadded, _, drawn = self._tried(lambda: run(lambda t, size: t), keep=None)
+            whole = [] if drawn else _arrays(unpadded)
+        result, _, _ = self._tried(lambda: self._cut(run(self._padded), size, length), keep=others, like=whole)
         return result
 
-    def _tried(self, body: Callable[[], Any], keep: list[Any] | None) -> tuple[Any, list[Any]]:
-        """Run and collect all values that result; restored afterwards, unless they equal those of ``keep``."""
+    def _tried(self, body: Callable[[], Any], keep: list[Any] | None, like: Sequence[Any] = ()) -> tuple[Any, list[Any], bool]:
+        """Run and collect all values that result, and whether random numbers were drawn; restored afterwards, unless they
+        equal those of ``keep``, and results are near ``like``."""
         journal = Journal(draws=True)
         journal.enter()
         done = False
         try:
             result = body()
             changed = [t for known, _ in journal._noted.values() if (t := known()) is not None]
-            values = [t.numpy() for t in flatten(result)[0] if isinstance(t, Tensor)] + [t.numpy() for t in changed]
+            values = _arrays(result) + [t.numpy() for t in changed]
             if keep is not None:
                 self._check_equal(keep, values)
+                self._check_similar(like, values)
                 done = True
-            return result, values
+            return result, values, bool(journal._draws)
         finally:
             journal.leave()
             if not done:
                 journal.restore()
+
+    def _check_similar(self, whole: Sequence[Any], values: list[Any]) -> None:
+        for number, (x, y) in enumerate(zip(whole, values, strict=False)):  # changed state comes last, in another order
+            if x.shape == y.shape and not _near(x, y, _ROUGHLY[x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1)]):
+                raise PaddingError(
+                    f"the results of {_name(self.function)} are those of the sequence without padding",
+                    f"value {number} of those that it returns, of shape {y.shape}, is another one without padding",
+                    f"divide by `length`, not by x.shape[{self._axis}], and count positions from the first element",
+                )  # fmt: skip
 
     def _check_equal(self, others: list[Any], values: list[Any]) -> None:
         for number, (x, y) in enumerate(zip(others, values, strict=True)):
@@ -258,7 +281,13 @@ class PaddedFunction:
                 )  # fmt: skip
 
 
-def _near(x: Any, y: Any) -> bool:
+def _arrays(result: Any) -> list[Any]:
+    """The values of the tensors of a result."""
+    return [t.numpy() for t in flatten(result)[0] if isinstance(t, Tensor)]
+
+
+def _near(x: Any, y: Any, within: float | None = None) -> bool:
+    """Whether arrays are near each other: within ``NEAR`` units of precision, or a fraction of the largest element."""
     if x.shape != y.shape:
         return False
     if x.dtype.kind in "biu":
@@ -269,7 +298,7 @@ def _near(x: Any, y: Any) -> bool:
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         finite = np.isfinite(a) & np.isfinite(b)
         eps = 2.0 ** -(52 if x.dtype.itemsize == 8 and wide is np.float64 else 23 if x.dtype.itemsize >= 4 else 7)
-        limit = NEAR * eps * float(np.abs(b)[finite].max(initial=0.0))
+        limit = (NEAR * eps if within is None else within) * float(np.abs(b)[finite].max(initial=0.0))
         return bool((same | (finite & (np.abs(a - b) <= limit))).all())
 
 

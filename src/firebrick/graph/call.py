@@ -20,6 +20,7 @@ from firebrick.autodiff.transforms import track
 from firebrick.core.bind import bind
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.storage import Absent
 from firebrick.core.tensor import Tensor
 from firebrick.graph.program import Program
 from firebrick.graph.trace import Trace
@@ -134,7 +135,9 @@ def _op(program: Program, linear: Linear, inputs: list[Tensor]) -> Op:
     def vjp(cotangents: Any, r: Vjp) -> list[Tensor | None]:
         gs = cotangents if isinstance(cotangents, tuple) else (cotangents,)
         out: list[Tensor | None] = [None] * len(linear.tracked)
-        if grad_enabled() or not (r.outputs or not linear.back.graph.inputs[: -len(gs) or None]):
+        kept = r.outputs or not linear.back.graph.inputs[: -len(gs) or None]
+        # a program takes buffers, and no tensors of ``vmap``, ``jvp`` or a trace
+        if grad_enabled() or not kept or any(isinstance(t.storage.data, Absent) for t in (*gs, *r.outputs)):
             return _replayed(program, linear, inputs, r.inputs, gs, out)
         made = linear.back.run([*r.outputs, *gs])
         for position, s, (_, _, aval) in zip(linear.reached, made, linear.back.results, strict=True):

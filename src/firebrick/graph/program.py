@@ -115,6 +115,8 @@ class Program:
     def __post_init__(self) -> None:
         self._latest: tuple[Any, Any, Any] = (None, None, None)  # engine, settings and executable of the last call
         self._extra = bool(self.fixed or self.numbers or self.draws)
+        self._all_read = min(self.positions, default=-1) >= 0
+        self._read = None if self.positions == list(range(len(self.positions))) else _items(self.positions)
         shown = {i for kind, i, _ in self.results if kind == "in"}
         read = {p: i for i, p in enumerate(self.positions) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
@@ -175,8 +177,17 @@ class Program:
         ready = [o for o, _ in self.checks]  # conditions, which are checked before anything is written
         return engine.compile(self.graph, self.device, self._donate, ready)
 
-    def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any], drawn: list[Any]) -> list[Any]:
-        """The storage of each input; the draws of generators are appended to ``drawn``."""
+    def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any], drawn: list[Any]) -> tuple[list[Any], list[Any] | None]:
+        """The storage of each input, and its data where that is known to be there; the draws of generators are appended to
+        ``drawn``."""
+        if self._all_read and not self._extra:  # most graphs; thousands of tensors of a model
+            count = len(self.positions)
+            whole = handles if len(handles) == count else handles[:count]
+            read = whole if self._read is None else self._read(handles)
+            storages = [t.storage for t in read]
+            given = [s.data for s in storages]
+            if _ABSENT.isdisjoint(map(type, given)):
+                return storages, given
         found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.positions]
         # another thread is writing one, or it is lost
         while not _ABSENT.isdisjoint([type(s.data) for s in found if s is not None]):
@@ -194,7 +205,7 @@ class Program:
                 blocks = [d.find(numbers)._take(d.count, drawn) for d in self.draws]
                 for i, which, k in self.keys:
                     found[i] = self._sent(blocks[which][k])
-        return found
+        return found, None
 
     def _sent(self, host: Any) -> Storage:
         assert self.device is not None
@@ -237,14 +248,14 @@ class Program:
         device, version = self.device, hooks.version
         writing = _Writing(self) if self._donate else _NOTHING
         try:
-            storages = self.inputs(handles, numbers, drawn)
+            storages, given = self.inputs(handles, numbers, drawn)
             if kept is not None:
                 kept += storages
             if hooks.journals:  # before memory is donated, after which a journal could not note the old values
                 for position, handle in self._changes:
                     hooks.note(handles[position] if handle is None else handle)
             if device is not None and self.graph.nodes and not self.callbacks:
-                return self._run(handles, device, storages, writing, drawn, version)
+                return self._run(handles, device, storages, given, writing, drawn, version)
             if device is None or not self.graph.nodes:
                 outputs = self.graph.outputs  # inputs, since nothing is computed
                 made: list[Storage] = [storages[i if kind == "in" else outputs[i]] for kind, i, _ in self.results]
@@ -358,11 +369,12 @@ class Program:
         return given
 
     def _run(
-        self, handles: Sequence[Tensor], device: Device, storages: list[Any], writing: _Writing, drawn: list[Any],
-        version: int,
+        self, handles: Sequence[Tensor], device: Device, storages: list[Any], given: list[Any] | None, writing: _Writing,
+        drawn: list[Any], version: int,
     ) -> list[Storage]:  # fmt: skip
         exe = self.executable()
-        given = self._given(device, storages)
+        if given is None:
+            given = self._given(device, storages)
         natives = given.copy()
         taken = outputs = None
         try:

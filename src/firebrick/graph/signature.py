@@ -116,7 +116,11 @@ def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     """The key of a call: ``(spec, number of the walk, ties, tracked, ambient, shared)``."""
     tracked: tuple[int, ...] = ()
     if grad_enabled():
-        tracked = tuple([i for i, t in enumerate([*flat.tensors, *walk.tensors]) if t.node is not None])
+        nodes = [t.node for t in walk.tensors]
+        if flat.tensors:
+            nodes = [*[t.node for t in flat.tensors], *nodes]
+        if nodes.count(None) != len(nodes):  # which compares identities first: a few nanoseconds each
+            tracked = tuple([i for i, n in enumerate(nodes) if n is not None])
     ids = [id(t) for t in flat.tensors]
     ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     shared: tuple[tuple[int, int], ...] = ()
@@ -128,5 +132,7 @@ def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
 
 def shared_tensors(tensors: list[Tensor], walk: Walk) -> tuple[tuple[int, int], ...]:
     """Which arguments are captured too, each with its index among the walk's tensors."""
+    if walk.ids.isdisjoint(map(id, tensors)):
+        return ()
     inside = {id(t): i for i, t in enumerate(walk.tensors)}
     return tuple([(i, inside[id(t)]) for i, t in enumerate(tensors) if id(t) in inside])

@@ -133,6 +133,11 @@ class Trace:
             t = t.parent
         return t is self
 
+    @property
+    def differentiated_later(self) -> bool:
+        """Whether derivatives may be taken of its graph, once it is made."""
+        return bool(self.leaves)
+
     # values
 
     def _value(self, aval: Aval) -> int:

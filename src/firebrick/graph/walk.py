@@ -141,6 +141,7 @@ class Walk(Record):
         self.seen.clear()
         for held in (self.found, self.fields, self.objects, self.classes, self.whole, self.invoked, self.by_names):
             held.clear()
+        self.group()
         self._arguments = [weakly(v, gone) for _, v in self.roots[1:]]
         del self.roots[1:]
 

@@ -20,12 +20,12 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Sample
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.ops import batch_rules, forward_rules
-from firebrick.ops.casts import conjugate
+from firebrick.ops.casts import conjugate, real
 from firebrick.ops.declare import Array, Declare, values
 from firebrick.ops.elementwise import where
 from firebrick.ops.matmul import adjoint, matmul
-from firebrick.ops.movement import concat, reshape, slice_
-from firebrick.ops.reduction import sum_to, zeros_like
+from firebrick.ops.movement import broadcast_to, concat, reshape, slice_
+from firebrick.ops.reduction import sum_, sum_to, zeros_like
 from firebrick.ops.table import register
 
 DTYPES = ("float64", "float32", "complex64", "complex128")
@@ -202,12 +202,12 @@ _OF_STACKS = batch_rules.leading()
 
 
 def matrix_op(vjp: Any, infer: Any, samples: Any, *, flops: float, scale: Any, tolerance: float, residuals: Any,
-              operands: str = "x:inexact", batch: Any = _OF_STACKS) -> Declare:  # fmt: skip
+              operands: str = "x:inexact", batch: Any = _OF_STACKS, **more: Any) -> Declare:  # fmt: skip
     """Register an op on matrices whose work grows with the cube of their size."""
     return register(
         operands=operands, infer=infer, vjp=vjp, residuals=residuals, samples=samples, cost=_cubic(flops),
         bound="compute", fusion="opaque", tolerance=tolerance, complex_tolerance=tolerance, scale=scale, dtypes=DTYPES,
-        batch=batch,
+        batch=batch, **more,
     )  # fmt: skip
 
 
@@ -228,12 +228,20 @@ def _cholesky_vjp(g: Any, r: Any) -> Any:
     return (hermitian(adjoint(solve_triangular(adjoint(factor), adjoint(left), upper=True))),)
 
 
+def _cholesky_jvp(r: Any) -> Any:
+    """L Φ(L⁻¹ ẋ L⁻ᴴ)."""
+    factor = r.results[0]
+    left = solve_triangular(factor, hermitian(r.tangents[0]), upper=False)
+    inner = adjoint(solve_triangular(factor, adjoint(left), upper=False))
+    return matmul(factor, lower_part(inner) - diagonal_part(inner) * 0.5)
+
+
 def _cholesky_scale(x: Array) -> Array:
     return np.asarray(condition(herm(x)) * np.sqrt(size_of_matrix(x)))
 
 
 @matrix_op(_cholesky_vjp, _infer_cholesky, square_samples(1.0, 1.0, True), flops=1 / 3, scale=_cholesky_scale, tolerance=2,
-           residuals=("outputs",))  # fmt: skip
+           residuals=("outputs",), jvp=_cholesky_jvp)  # fmt: skip
 def cholesky(x: Array) -> Array:
     """Lower triangular L with positive diagonal and L Lᴴ = x, for a positive definite Hermitian matrix."""
     check_finite("cholesky", x)  # some LAPACKs take NaN for a positive pivot
@@ -334,6 +342,16 @@ def _triangular_vjp(g: Any, r: Any) -> Any:
     return g1, sum_to(g2, b.shape) if r.needs[1] else None
 
 
+def _triangular_jvp(r: Any) -> Any:
+    """T⁻¹ (ẋ2 - Ṫ y)."""
+    (y,), (t1, t2), upper = r.results, r.tangents, r.params["upper"]
+    if t1 is None:
+        moved = t2 if t2.shape == y.shape else broadcast_to(t2, shape=y.shape)
+        return solve_triangular(r.operands[0], moved, upper=upper)
+    moved = matmul(upper_part(t1) if upper else lower_part(t1), y)
+    return solve_triangular(r.operands[0], -moved if t2 is None else t2 - moved, upper=upper)
+
+
 def _triangle(x: Array, upper: bool) -> Array:
     return np.triu(x) if upper else np.tril(x)
 
@@ -347,7 +365,7 @@ def _triangular_scale(x1: Array, x2: Array, *, upper: bool) -> Array:
     operands="x1:inexact=T x2:inexact=T", infer=_infer_solve("solve_triangular"), vjp=_triangular_vjp,
     residuals=("inputs", "outputs"), samples=_solve_samples(True), cost=_solve_cost(0), bound="compute", fusion="opaque",
     tolerance=4, complex_tolerance=4, scale=_triangular_scale, dtypes=DTYPES,
-    batch=batch_rules.broadcasting,
+    batch=batch_rules.broadcasting, jvp=_triangular_jvp,
 )  # fmt: skip
 def solve_triangular(x1: Array, x2: Array, *, upper: bool) -> Array:
     """The X with T X = x2, T being the upper or lower triangle of x1, which alone is read; stacks broadcast."""
@@ -378,12 +396,21 @@ def _slogdet_vjp(gs: Any, r: Any) -> Any:
     return (inverse * reshape(g, shape=(*g.shape, 1, 1)),)
 
 
+def _slogdet_jvp(r: Any) -> Any:
+    """The trace of x⁻¹ ẋ: its real part, and its imaginary part times i sign."""
+    x, t, sign = r.operands[0], r.tangents[0], r.results[0]
+    trace = sum_(diagonal_part(solve(x, t)), axes=(len(x.shape) - 2, len(x.shape) - 1), keepdims=False)
+    if x.dtype.kind != "complex":
+        return None, trace
+    return sign * (trace - conjugate(trace)) * 0.5, real(trace)
+
+
 def _slogdet_scale(x: Array) -> Array:
     return np.asarray(x.shape[-1] * condition(x)[..., 0, 0])
 
 
 @matrix_op(_slogdet_vjp, _infer_slogdet, square_samples(0.5, 0.5, False), flops=2 / 3, scale=_slogdet_scale, tolerance=2,
-           residuals=("inputs", "outputs"))  # fmt: skip
+           residuals=("inputs", "outputs"), jvp=_slogdet_jvp)  # fmt: skip
 def slogdet(x: Array) -> tuple[Array, Array]:
     """det(x) / |det(x)| and log |det(x)|; 0 and -∞ for a singular matrix."""
     sign, logabs = np.linalg.slogdet(x)
@@ -424,6 +451,17 @@ def _pinv_vjp(g: Any, r: Any) -> Any:
     return out, None
 
 
+def _pinv_jvp(r: Any) -> Any:
+    """With P the result: -P ẋ P + P Pᴴ ẋᴴ (1 - x P) + (1 - P x) ẋᴴ Pᴴ P, which holds at constant rank."""
+    x, p, t = r.operands[0], r.results[0], r.tangents[0]
+    if t is None:
+        return (None,)
+    ph, th = adjoint(p), adjoint(t)
+    first = matmul(matmul(p, ph), th)
+    last = matmul(th, matmul(ph, p))
+    return first - matmul(matmul(first, x), p) + last - matmul(p, matmul(x, last)) - matmul(matmul(p, t), p)
+
+
 def _pinv_scale(x: Array, rtol: Array) -> Array:
     if not x.size:
         return np.ones((*x.shape[:-2], 1, 1))
@@ -433,7 +471,7 @@ def _pinv_scale(x: Array, rtol: Array) -> Array:
 
 
 @matrix_op(_pinv_vjp, _infer_pinv, _pinv_samples, flops=24, scale=_pinv_scale, tolerance=8, residuals=("inputs", "outputs"),
-           operands="x:inexact rtol:floating", batch=batch_rules.pseudo_inverse)  # fmt: skip
+           operands="x:inexact rtol:floating", batch=batch_rules.pseudo_inverse, jvp=_pinv_jvp)  # fmt: skip
 def pinv(x: Array, rtol: Array) -> Array:
     """The Moore-Penrose inverse; singular values up to rtol times the largest count as 0."""
     check_finite("pinv", x)
@@ -459,13 +497,16 @@ def _expm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 
 def _expm_vjp(g: Any, r: Any) -> Any:
-    """The upper right block of exp([[xᴴ, g], [0, xᴴ]]) (Van Loan, 1978)."""
-    x = adjoint(r.inputs[0])
+    return (_expm_along(adjoint(r.inputs[0]), g),)
+
+
+def _expm_along(x: Any, g: Any) -> Any:
+    """The upper right block of exp([[x, g], [0, x]]): the derivative at x along g (Van Loan, 1978)."""
     n, last = x.shape[-1], len(x.shape) - 1
     top, bottom = concat(x, g, axis=last), concat(zeros_like(x), x, axis=last)
     whole = expm(concat(top, bottom, axis=last - 1))
     starts, stops = (0,) * (last - 1) + (0, n), (*x.shape[:-2], n, 2 * n)
-    return (slice_(whole, starts=starts, stops=stops, steps=(1,) * len(x.shape)),)
+    return slice_(whole, starts=starts, stops=stops, steps=(1,) * len(x.shape))
 
 
 _PADE = (
@@ -481,7 +522,8 @@ def _expm_scale(x: Array) -> Array:
     return np.asarray((1.0 + norm) * size_of_matrix(expm.reference(np.abs(x))))
 
 
-@matrix_op(_expm_vjp, _infer_expm, _expm_samples, flops=30, scale=_expm_scale, tolerance=6, residuals=("inputs",))
+@matrix_op(_expm_vjp, _infer_expm, _expm_samples, flops=30, scale=_expm_scale, tolerance=6, residuals=("inputs",),
+           jvp=lambda r: _expm_along(r.operands[0], r.tangents[0]))  # fmt: skip
 def expm(x: Array) -> Array:
     """The matrix exponential Σ xᵏ / k!, by scaling, a Padé approximant of degree 13, and squaring.
 

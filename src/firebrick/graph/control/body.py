@@ -31,7 +31,7 @@ from firebrick.graph.trace import Draws, Source, Trace, current, running
 from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
 
-_ORDER = {"outer": 0, "carry": 1, "x": 2, "key": 3}  # of a graph's inputs
+ORDER = {"outer": 0, "carry": 1, "x": 2, "key": 3}  # of a graph's inputs
 Place = tuple[int, int, int, int]
 
 
@@ -54,6 +54,10 @@ class Body(Trace):
         self.finders: dict[int, Callable[[], Any] | None] = {}
         self._tracked: set[int] = set()
         self._outputs: list[int] = []
+
+    @property
+    def differentiated_later(self) -> bool:
+        return True
 
     # inputs
 
@@ -166,7 +170,7 @@ class Body(Trace):
             self._outputs = self._cut(self._outputs, [t.node is not None for t in outputs])
         for leaf in self.leaves:
             leaf.closed = True
-        self.sources.sort(key=lambda s: _ORDER[s.kind])
+        self.sources.sort(key=lambda s: ORDER[s.kind])
 
     def made(self) -> Graph:
         """The graph from the inputs (captured values, carries, elements of sequences, keys) to its outputs."""
@@ -223,7 +227,7 @@ def share(bodies: Sequence[Body]) -> None:
             if position not in b.outer:
                 b.outer[position] = b.take(operand)
         at = {id(source): order[position] for position, (source, _) in b.outer.items()}
-        b.sources.sort(key=lambda s: (_ORDER[s.kind], at.get(id(s), 0)))
+        b.sources.sort(key=lambda s: (ORDER[s.kind], at.get(id(s), 0)))
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Their parameters hold the graphs that they run. Operands that every step sees come first (``consts`` of them), then the
 carry, then sequences. The rule of each gradient makes graphs of the gradients of its graphs, so it is again made
-of these operations, and may be differentiated like any other (but for the gradient of ``while_loop``).
+of these operations, and may be differentiated like any other (but for the gradient of ``while_loop``, in reverse mode). So does
+the rule of forward mode with graphs of values and tangents.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError, UnsupportedError
-from firebrick.core.op import Batching, Cost, Op, Operand, Vjp
-from firebrick.graph.control import examples, gradients, kernels
+from firebrick.core.op import Batching, Cost, Forward, Op, Operand, Vjp
+from firebrick.graph.control import examples, gradients, kernels, tangents
 from firebrick.ir import INTERNAL, Graph, interpret
 
 
@@ -50,6 +51,7 @@ def _control(
     residuals: tuple[str, ...],
     kernel: Callable[..., Any],
     batch: Callable[[Batching], Any],
+    jvp: Callable[[Forward], Any],
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an operation by its reference, which runs graphs by their references."""
 
@@ -58,7 +60,7 @@ def _control(
             name=reference.__name__.rstrip("_"), doc=reference.__doc__ or "", operands=operands, infer=infer,
             reference=reference, vjp=vjp, residuals=residuals, samples=lambda rng, dtype: [], cost=_cost, bound="compute",
             fusion="control", tolerance=0, control=partial(kernels.compiled, infer, kernel),
-            batch=batch,
+            batch=batch, jvp=jvp,
         )  # fmt: skip
         INTERNAL[op.name] = op
         return op
@@ -81,7 +83,7 @@ def _infer_cond(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tup
     return tuple(first)
 
 
-@_control(_SOME, _infer_cond, gradients.of_cond, ("inputs",), kernels.cond, examples.of_cond)
+@_control(_SOME, _infer_cond, gradients.of_cond, ("inputs",), kernels.cond, examples.of_cond, tangents.of_cond)
 def cond_(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tuple[Any, ...]:
     """The results of the first of two graphs if pred holds, else those of the second."""
     return _run(branches[0 if pred else 1], operands)
@@ -99,7 +101,7 @@ def _infer_while(*operands: Any, body: Graph, consts: int) -> tuple[Aval, ...]:
     return tuple(found[1:])
 
 
-@_control(_SOME, _infer_while, gradients.of_while, ("inputs",), kernels.while_loop, examples.of_while)
+@_control(_SOME, _infer_while, gradients.of_while, ("inputs",), kernels.while_loop, examples.of_while, tangents.of_while)
 def while_loop_(*operands: Any, body: Graph, consts: int) -> tuple[Any, ...]:
     """The carry after running a graph as long as pred holds."""
     pred, carry = operands[consts], operands[consts + 1 :]
@@ -122,13 +124,21 @@ def _infer_while_gradient(*operands: Any, body: Graph, back: Graph, consts: int)
 
 def _no_second_order(cotangents: Any, r: Vjp) -> Sequence[Any]:
     raise UnsupportedError(
-        "fb.while_loop has first derivatives inside jit",
-        "a derivative of its gradient",
-        "use fb.scan where the number of steps is known, or take this derivative outside of jit",
+        "fb.while_loop has first derivatives in reverse mode inside jit, and further ones in forward mode over them",
+        "a gradient of its gradient",
+        "use fb.hessian or fb.jvp of the gradient, fb.scan where the number of steps is known, or take it outside of jit",
     )
 
 
-@_control(_SOME, _infer_while_gradient, _no_second_order, (), kernels.while_gradient, examples.of_while_gradient)
+@_control(
+    _SOME,
+    _infer_while_gradient,
+    _no_second_order,
+    (),
+    kernels.while_gradient,
+    examples.of_while_gradient,
+    tangents.of_while_gradient,
+)
 def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Any, ...]:
     """The cotangents before a while_loop: the loop runs again, its carries are kept, and the backward steps run in reverse
     order."""
@@ -164,7 +174,7 @@ def _infer_scan(
     return (*start, *(Aval((length, *a.shape), a.dtype) for a in found[carries:]))
 
 
-@_control(_SOME, _infer_scan, gradients.of_scan, ("inputs", "outputs"), kernels.scan, examples.of_scan)
+@_control(_SOME, _infer_scan, gradients.of_scan, ("inputs", "outputs"), kernels.scan, examples.of_scan, tangents.of_scan)
 def scan_(
     *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: int
 ) -> tuple[Any, ...]:  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from firebrick.autodiff.batching import any_example
 from firebrick.autodiff.residuals import save
-from firebrick.autodiff.tape import no_grad, own_handle, region
+from firebrick.autodiff.tape import no_grad, note_choice, own_handle, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
@@ -73,6 +73,8 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     if trace is None and not isinstance(pred, bool) and level_of(pred) is not None:
         return _chosen(pred, true_fn, false_fn, operands)
     if trace is None or isinstance(pred, bool):
+        if not isinstance(pred, bool):
+            note_choice()
         chosen: R = _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
         return chosen
     device = trace.device or pred.device
@@ -111,7 +113,8 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
     """``body_fn`` applied to ``init`` repeatedly, as long as ``cond_fn`` of its result is true.
 
     Under ``jit`` both are traced once, and the graph loops; the number of steps is known at each run only. First derivatives
-    are taken by running the loop once more and keeping its carries; for higher derivatives, or many steps, use ``fb.scan``.
+    are taken by running the loop once more and keeping its carries, or in forward mode with the loop, so ``fb.hessian``
+    works; for other derivatives of gradients, or many steps, use ``fb.scan``.
 
     Args:
         cond_fn: From the carry to a bool tensor of shape ().
@@ -134,6 +137,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
     trace = current.get()
     if trace is None:
         now: C = carry.again()
+        note_choice()  # of how many steps there are
         going: Tensor | None = None  # under ``vmap``: which examples go on
         while True:
             pred = _pred(cond_fn(_owned(now)))
@@ -201,6 +205,7 @@ def scan(
     if trace is not None:
         return _traced_scan(trace, fn, carry, elements, steps, reverse)
     if not steps:
+        note_choice()
         with _probing():
             first = elements.build([_zeros(t.shape[1:], t) for t in elements.leaves])
             result = _Tree(_RESULT, _pair(fn(carry.again(), first))[1])

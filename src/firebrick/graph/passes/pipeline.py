@@ -14,6 +14,7 @@ from firebrick.graph.passes.common import merge_common_subexpressions
 from firebrick.graph.passes.control import prune_control
 from firebrick.graph.passes.dead import eliminate_dead_code
 from firebrick.graph.passes.fold import fold_constants
+from firebrick.graph.passes.inline import inline_rules
 from firebrick.graph.passes.movement import merge_movement
 from firebrick.ir import Graph, Node, verify_graph
 from firebrick.ir.nested import map_graphs
@@ -59,6 +60,7 @@ def optimize(graph: Graph, verify: bool | None = None) -> Graph:
     check = config.verify_graphs if verify is None else verify
     if check:
         verify_graph(graph)
+    graph = inline_rules(graph)
     graph = prune_control(eliminate_dead_code(graph))  # from the outside in: what is not used there is not used inside
     graph = _inside(graph, lambda inner: optimize(inner, check))
     settled = 0

@@ -85,6 +85,10 @@ class Rewriter:
         """A new node of the op, line and region of the old node ``like``; returns the numbers of its results."""
         return self._append(Node(like.op, inputs, params, self.size, avals, None, like.line, like.region))
 
+    def copy(self, node: Node, inputs: tuple[int, ...], region: int) -> range:
+        """A node of another graph, over values of this one; returns the numbers of its results."""
+        return self._append(Node(node.op, inputs, node.params, self.size, node.avals, node.label, node.line, region))
+
     def constant(self, value: np.ndarray[Any, Any], like: Node) -> int:
         """A new constant; returns its number."""
         return self.emit(CONSTANT, (), {"value": value}, like)
