@@ -11,6 +11,7 @@ from firebrick.distributions.base import Distribution, Value, inside
 from firebrick.functions.elementwise import (
     equal,
     greater_equal,
+    isinf,
     less_equal,
     log,
     log1p,
@@ -30,8 +31,8 @@ from firebrick.random.settings import POSITIVE
 
 
 def times_log(x: Tensor, y: Tensor) -> Tensor:
-    """x · log y; 0 where x is 0."""
-    none = equal(x, 0.0)
+    """x · log y; 0 where x is 0 and log y infinite. Elsewhere an x of 0 has its gradient, log y."""
+    none = logical_and(equal(x, 0.0), isinf(log(y)))
     return where(none, 0.0, x * log(where(none, 1.0, y)))
 
 
@@ -153,7 +154,7 @@ class Beta(Distribution):
         x = self._value(value)
         possible = logical_and(greater_equal(x, 0.0), less_equal(x, 1.0))
         y = inside(possible, x, 0.5)
-        rest, full_ = self.b - 1.0, equal(self.b, 1.0)
+        rest, full_ = self.b - 1.0, logical_and(equal(self.b, 1.0), equal(y, 1.0))
         other = where(full_, 0.0, rest * log1p(-where(full_, 0.0, y)))
         return where(possible, times_log(self.a - 1.0, y) + other - self.log_norm(), -math.inf)
 
