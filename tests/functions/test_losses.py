@@ -673,3 +673,13 @@ def test_cosines_of_half_precision_survive_squares_that_it_cannot_hold(scale: fl
     loss = fb.cosine_embedding_loss(x, y, fb.asarray([1, 1], device=device))
     within(loss, 1.0 - want, 2, scale=1.0)  # a difference of cosines
     assert np.isfinite(fb.grad(lambda v: fb.sum(fb.cosine_similarity(v, y)))(x).numpy()).all()
+
+
+def test_ctc_of_scores_whose_batch_comes_first_says_to_swap_the_axes() -> None:
+    scores, targets = fb.zeros((3, 7, 5)), fb.ones((3, 2), dtype=fb.int64)
+    lengths = fb.asarray([7, 7, 7]), fb.asarray([2, 1, 2])
+    with pytest.raises(fb.ShapeError, match=r"swapaxes\(log_probabilities, 0, 1\)"):
+        fb.ctc_loss(scores, targets, *lengths)
+    fb.ctc_loss(fb.swapaxes(scores, 0, 1), targets, *lengths)
+    with pytest.raises(fb.ShapeError, match="pad the targets to one length"):
+        fb.ctc_loss(fb.zeros((7, 4, 5)), targets, *lengths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from weakref import ref
 
 from firebrick.autodiff.tape import Node, next_leaf_id
@@ -43,25 +43,39 @@ class Gradients:
         self._labels = {node.leaf: t.label for node, t in live if t.label}
 
     @classmethod
-    def of(cls, pairs: list[tuple[Tensor, Tensor]]) -> Gradients:
+    def of(
+        cls, pairs: Sequence[tuple[Tensor | None, Tensor]], rebound: Sequence[Tensor] = (), labels: Sequence[str | None] = ()
+    ) -> Gradients:
         """Gradients of handles as they are now.
 
         Args:
-            pairs: Leaves with their gradients.
+            pairs: Leaves with their gradients; None for a leaf whose handle is gone or was rebound.
+            rebound: Handles that were leaves and were rebound since: reading with them raises.
+            labels: The labels of the leaves, which count for those without a handle.
         """
         made = cls({})
-        for t, g in pairs:
-            t.leaf = t.leaf if t.leaf > 0 else next_leaf_id()
-            made._found[t.leaf] = g
-            made._handles[id(t)] = ref(t)
-            if t.label:
-                made._labels[t.leaf] = t.label
+        for i, (t, g) in enumerate(pairs):
+            if t is None:
+                leaf, label = next_leaf_id(), labels[i] if labels else None
+            else:
+                leaf, label = t.leaf if t.leaf > 0 else next_leaf_id(), t.label
+                t.leaf, made._handles[id(t)] = leaf, ref(t)
+            made._found[leaf] = g
+            if label:
+                made._labels[leaf] = label
+        made._handles.update((id(t), ref(t)) for t in rebound)
         return made
 
-    def by_handle(self) -> list[tuple[Tensor, Tensor]]:
-        """(handle, gradient) pairs of the handles that still live and show what was differentiated."""
+    def parts(self) -> list[tuple[Tensor | None, str | None, Tensor]]:
+        """Handle, label and gradient of each leaf, in order. The handle is None if it is gone or no longer shows what was
+        differentiated."""
+        live = {t.leaf: t for known in self._handles.values() if (t := known()) is not None}
+        return [(live.get(leaf), self._labels.get(leaf), g) for leaf, g in self._found.items()]
+
+    def rebound(self) -> list[Tensor]:
+        """The handles that still live and no longer show what was differentiated."""
         live = [t for known in self._handles.values() if (t := known()) is not None]
-        return [(t, self._found[t.leaf]) for t in live if t.leaf in self._found]
+        return [t for t in live if t.leaf not in self._found]
 
     def __len__(self) -> int:
         return len(self._found)

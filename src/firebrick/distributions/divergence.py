@@ -13,8 +13,7 @@ from firebrick.distributions.counting import Bernoulli, Binomial, Categorical, G
 from firebrick.distributions.positive import Beta, Dirichlet, Exponential, Gamma, times_log
 from firebrick.distributions.real import _EULER, Gumbel, HalfNormal, Laplace, LogNormal, Normal, Uniform
 from firebrick.distributions.vectors import Independent, MultivariateNormal
-from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import equal, exp, greater_equal, less_equal, log, logical_and, square, where
+from firebrick.functions.elementwise import equal, exp, greater_equal, less, less_equal, log, logical_and, square, where
 from firebrick.functions.matrices import solve_triangular
 from firebrick.functions.special import digamma, lgamma
 from firebrick.functions.statistical import sum as sum_
@@ -31,7 +30,8 @@ def _half_normal(p: Any, q: Any) -> Any:
 
 
 def _laplace(p: Any, q: Any) -> Any:
-    apart, ratio = abs_(p.loc - q.loc), p.scale / q.scale
+    apart, ratio = p.loc - q.loc, p.scale / q.scale
+    apart = where(less(apart, 0.0), -apart, apart)  # abs has the slope 0 at 0, and with it the second derivative would be 0
     return apart / q.scale + ratio * exp(-apart / p.scale) - log(ratio) - 1.0
 
 

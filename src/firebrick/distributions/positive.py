@@ -11,6 +11,7 @@ from firebrick.distributions.base import Distribution, Value, inside
 from firebrick.functions.elementwise import (
     equal,
     greater_equal,
+    isinf,
     less_equal,
     log,
     log1p,
@@ -30,8 +31,8 @@ from firebrick.random.settings import POSITIVE
 
 
 def times_log(x: Tensor, y: Tensor) -> Tensor:
-    """x · log y; 0 where both are 0. Where only x is 0 it has a slope along x, log y."""
-    none = logical_and(equal(x, 0.0), equal(y, 0.0))
+    """x · log y; 0 where x is 0 and log y infinite. Elsewhere an x of 0 has its gradient, log y."""
+    none = logical_and(equal(x, 0.0), isinf(log(y)))
     return where(none, 0.0, x * log(where(none, 1.0, y)))
 
 

@@ -169,7 +169,9 @@ def _check(name: str, log_probabilities: Tensor, targets: Tensor, blank: Any) ->
         raise ShapeError(
             f"{name}: targets is [batch, longest], or all targets one after another",
             f"{describe('targets', targets)} and {describe('log_probabilities', log_probabilities)}",
-            "pad the targets to one length; target_lengths says how many labels count",
+            "fb.swapaxes(log_probabilities, 0, 1): its axes are [time, batch, classes]"
+            if targets.ndim == 2 and targets.shape[0] == log_probabilities.shape[0]
+            else "pad the targets to one length; target_lengths says how many labels count",
         )
     if isinstance(blank, bool) or not isinstance(blank, int) or not 0 <= blank < log_probabilities.shape[2]:
         raise ConfigError(f"{name}: blank is a class, in [0, {log_probabilities.shape[2]})", repr(blank), "pass e.g. 0")

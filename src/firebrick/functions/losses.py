@@ -351,9 +351,9 @@ def huber_loss(prediction: Tensor, target: Tensor, /, *, delta: float = 1.0, red
         [0.5, 2.5]
     """
     check_positive("huber_loss", "delta", delta)
-    size = abs_(_difference("huber_loss", prediction, target, reduction))
-    inner = clip(size, 0.0, float(delta))
-    return reduce_loss(inner * (size - inner * 0.5), reduction)
+    apart = _difference("huber_loss", prediction, target, reduction)
+    inner = clip(apart, -float(delta), float(delta))  # not of |apart|, whose second derivative at 0 is not the parabola's
+    return reduce_loss(inner * (apart - inner * 0.5), reduction)
 
 
 @in_wide_float32
@@ -374,11 +374,11 @@ def smooth_l1_loss(prediction: Tensor, target: Tensor, /, *, beta: float = 1.0, 
         [0.25, 3.0]
     """
     check_positive("smooth_l1_loss", "beta", beta, zero=True)
-    size = abs_(_difference("smooth_l1_loss", prediction, target, reduction))
+    apart = _difference("smooth_l1_loss", prediction, target, reduction)
     if not beta:
-        return reduce_loss(size, reduction)
-    inner = clip(size, 0.0, float(beta))
-    return reduce_loss(inner * (size - inner * 0.5) * (1.0 / beta), reduction)
+        return reduce_loss(abs_(apart), reduction)
+    inner = clip(apart, -float(beta), float(beta))  # as in huber_loss
+    return reduce_loss(inner * (apart - inner * 0.5) * (1.0 / beta), reduction)
 
 
 # likelihoods

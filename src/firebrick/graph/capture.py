@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from firebrick.graph.differences import differences
 from firebrick.graph.entries import Entry
 from firebrick.graph.making import Making
 from firebrick.graph.outside import watched
-from firebrick.graph.results import Results
-from firebrick.graph.signature import Signature
+from firebrick.graph.results import Results, moved, positions
+from firebrick.graph.signature import Signature, moved_positions
 from firebrick.graph.streams import process_generators
 from firebrick.graph.trace import Trace, tracing
 from firebrick.graph.traced import Traced
@@ -77,6 +78,9 @@ def capture(
     try:
         with tracing(name) as trace:
             handles = _enter(trace, list(zip(flat.paths(), tensors, strict=True)), walk, tracked)
+            # a tensor that is there twice, as an argument and captured, or as two arguments, has one leaf
+            held = [*tensors, *walk.tensors]
+            owned = tuple([i for i in tracked if handles[id(held[i])] == i])
             trace.streams = {id(g): len(flat.numbers) + i for i, g in enumerate(walk.streams)}
             known = len(trace.handles)
             with grad_mode(grad_enabled()), _watched(name, around, trace):
@@ -90,6 +94,7 @@ def capture(
             recipe = results.recipe(result)
             own = len(results.values)
             callbacks = [results.callback(*call) for call in trace.callbacks]
+            calls = [how for how, _ in callbacks]
             changes = [(handles[id(t)], results.slot(number)) for t, number in trace.changed()]
             _check_arrays(name, trace, around)
             backward = None
@@ -109,17 +114,20 @@ def capture(
                 "draw with fb.random, or draw before the call and pass the numbers in",
             )
         after = _settle(name, walk, around, trace, known, lambda: look(flat.objects))
+        if after is not walk:  # it finds the state that the trace has begun, and what follows it, at other positions
+            owned = moved_positions(owned, len(flat.tensors), walk, after)
+            again = partial(Walk, [(name, signature.fn), *flat.objects])
+            recipe, *calls = _moved(name, [recipe, *calls], trace, [*tensors, *after.tensors], around, again)
         made = Making(name, trace, [*tensors, *after.tensors])
         if pulled is None or backward is None:
             program, linear = made.program(results.values, own, changes, callbacks=[slots for _, slots in callbacks]), None
         else:
-            program, linear = made.linear(results, own, changes, pulled, residuals, backward, tracked)
+            program, linear = made.linear(results, own, changes, pulled, residuals, backward, owned)
         if program.graph.nodes:
             program.executable()
     except BaseException:
         back()
         raise
-    calls = [how for how, _ in callbacks]
     trace.forget()
     return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared), calls), after
 
@@ -205,6 +213,35 @@ def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, again
         hooks.version += 1
         return again()
     return walk
+
+
+def _moved(
+    name: str, recipes: list[tuple[Any, ...]], trace: Trace, tensors: list[Tensor], around: Walk, again: Callable[[], Walk]
+) -> list[tuple[Any, ...]]:
+    """Recipes whose positions are those of later calls, in which ``tensors`` are found."""
+    first: dict[int, int] = {}
+    for i, t in enumerate(tensors):
+        first.setdefault(id(t), i)
+
+    def handle(position: int) -> tuple[Any, ...]:
+        t = trace.handles[position]
+        now = first.get(id(t))
+        return ("plain", t) if now is None else ("handle", now)  # a program holds state that no walk finds
+
+    used = any(positions(r, "known") for r in recipes)
+    later = {id(v): i for i, v in enumerate(again().found)} if used else {}
+
+    def known(position: int) -> int:
+        v = around.found[position]
+        if id(v) not in later:
+            raise StateChangedError(
+                f"{name} returns an object that it held before it was traced, and holds no more",
+                f"a {type(v).__name__}",
+                "return its tensors, or do not replace it inside of the function",
+            )
+        return later[id(v)]
+
+    return [moved(r, handle, known) for r in recipes]
 
 
 def _grown(path: str, new: list[str]) -> bool:

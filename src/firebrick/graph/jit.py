@@ -34,7 +34,7 @@ from firebrick.graph.entries import KEPT, Entries, Entry
 from firebrick.graph.program import Notify
 from firebrick.graph.recompiles import Recompile, RecompileWarning, note, reasons
 from firebrick.graph.results import Call, rebuild, shown
-from firebrick.graph.signature import Signature, key_of, shared_tensors
+from firebrick.graph.signature import Signature, key_of, moved_key, shared_tensors
 from firebrick.graph.trace import alone, current
 from firebrick.graph.walk import Walk
 
@@ -192,13 +192,13 @@ class Jit(Generic[P, R]):
             found = entries.graphs.get(key)
             if found is not None:
                 return found, walk
-            started = perf_counter()
+            started, before = perf_counter(), walk
             try:
                 entry, walk = capture(self._signature, args, kwargs, flat, walk, key, entries.look)
             finally:
                 entries.drop_lock(first)
             entry.program.seconds = perf_counter() - started
-            reason = entries.keep((key[0], walk.number, *key[2:]), entry)
+            reason = entries.keep(moved_key(key, len(flat.tensors), before, walk), entry)
             self.traces += 1
             note(self, Recompile(self.name, reason, entry.program.seconds, user_line()))
             if self.traces > self._warned:

@@ -79,17 +79,18 @@ class Results:
         if isinstance(v, Weak):
             return "number", v
         if isinstance(v, Gradients):
-            parts = []
-            for t, g in v.by_handle():
-                at = self.handles.get(id(t))
-                if at is None:
+            parts: list[tuple[tuple[Any, ...] | None, tuple[Any, ...]]] = []
+            for t, _, g in v.parts():
+                if t is not None and id(t) not in self.handles:
                     raise TraceError(
                         f"{self.trace.name} returns gradients of a tensor that it made itself",
                         f"{t.aval}",
                         "differentiate by arguments or captured parameters, or return grads[x]",
                     )
-                parts.append((at, self.recipe(g)))
-            return "gradients", parts
+                parts.append((None if t is None else ("handle", self.handles[id(t)]), self.recipe(g)))
+            rebound = [("handle", at) for t in v.rebound() if (at := self.handles.get(id(t))) is not None]
+            valid = ("plain", None) if v.valid is None else self.recipe(v.valid)
+            return "gradients", parts, rebound, [label for _, label, _ in v.parts()], valid
         if isinstance(v, PLAIN):
             return "plain", v
         if id(v) in self.known:
@@ -135,11 +136,38 @@ def positions(recipe: tuple[Any, ...], kind: str) -> list[int]:
         return [recipe[1]]
     if recipe[0] == "bound":
         return positions(recipe[2], kind)
-    inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1}.get(recipe[0])
+    if recipe[0] == "gradients":
+        return [position for part in (*[r for _, r in recipe[1]], recipe[4]) for position in positions(part, kind)]
+    inside = {"sequence": 2, "dict": 2, "object": 2}.get(recipe[0])
     if inside is None:
         return []
     parts = recipe[inside] if recipe[0] == "sequence" else [r for _, r in recipe[inside]]
     return [position for part in parts for position in positions(part, kind)]
+
+
+def moved(recipe: tuple[Any, ...], handle: Callable[[int], tuple[Any, ...]], known: Callable[[int], int]) -> tuple[Any, ...]:
+    """A recipe with other positions: a trace that begins state changes where a walk finds what was there before.
+
+    Args:
+        recipe: The recipe.
+        handle: From a position among the handles of the trace to the recipe of that handle in a call.
+        known: From the position of an object in the walk before the trace to that in a later walk.
+    """
+    kind = recipe[0]
+    if kind == "handle":
+        return handle(recipe[1])
+    if kind == "known":
+        return kind, known(recipe[1])
+    if kind == "bound":
+        return kind, recipe[1], moved(recipe[2], handle, known)
+    if kind == "sequence":
+        return kind, recipe[1], [moved(r, handle, known) for r in recipe[2]]
+    if kind in ("dict", "object"):
+        return kind, recipe[1], [(k, moved(r, handle, known)) for k, r in recipe[2]]
+    if kind == "gradients":
+        parts = [(None if t is None else moved(t, handle, known), moved(r, handle, known)) for t, r in recipe[1]]
+        return kind, parts, [moved(t, handle, known) for t in recipe[2]], recipe[3], moved(recipe[4], handle, known)
+    return recipe
 
 
 def _emptied(v: Any) -> Any:
@@ -210,7 +238,11 @@ def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, 
             object.__setattr__(again, name, rebuild(r, made, call, new))
         return again
     if kind == "gradients":
-        return Gradients.of([(call.handles[at], rebuild(r, made, call, new)) for at, r in recipe[1]])
+        _, parts, rebound, labels, valid = recipe
+        pairs = [(None if t is None else rebuild(t, made, call, new), rebuild(r, made, call, new)) for t, r in parts]
+        gradients = Gradients.of(pairs, [rebuild(t, made, call, new) for t in rebound], labels)
+        gradients.valid = rebuild(valid, made, call, new)
+        return gradients
     return recipe[1]
 
 

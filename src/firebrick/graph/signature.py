@@ -136,3 +136,28 @@ def shared_tensors(tensors: list[Tensor], walk: Walk) -> tuple[tuple[int, int], 
         return ()
     inside = {id(t): i for i, t in enumerate(walk.tensors)}
     return tuple([(i, inside[id(t)]) for i, t in enumerate(tensors) if id(t) in inside])
+
+
+def moved_key(key: tuple[Any, ...], count: int, before: Walk, after: Walk) -> tuple[Any, ...]:
+    """The key of a call once its trace has begun state, which changes the positions of tensors that a walk finds later.
+
+    Args:
+        key: The key before the trace.
+        count: The number of tensors among the arguments.
+        before: The walk before the trace.
+        after: The walk after it, which finds the new state too.
+    """
+    spec, _, ties, tracked, ambient, shared = key
+    if after is not before:
+        tracked = moved_positions(tracked, count, before, after)
+        at = moved_positions([count + j for _, j in shared], count, before, after)
+        shared = tuple([(i, j - count) for (i, _), j in zip(shared, at, strict=True)])
+    return spec, after.number, ties, tracked, ambient, shared
+
+
+def moved_positions(positions: Sequence[int], count: int, before: Walk, after: Walk) -> tuple[int, ...]:
+    """Where tensors of a call, ``count`` of which are arguments, are found by a later walk, in the order of ``positions``."""
+    if not positions:
+        return ()
+    at = {id(t): i for i, t in enumerate(after.tensors)}
+    return tuple([i if i < count else count + at[id(before.tensors[i - count])] for i in positions])

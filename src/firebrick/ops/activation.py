@@ -10,7 +10,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.op import Sample
 from firebrick.ops.declare import FLOATS, Array, binary_samples, per_result
-from firebrick.ops.elementwise import binary, equal, exp, sigmoid, unary, where
+from firebrick.ops.elementwise import binary, equal, exp, isinf, logical_and, sigmoid, unary, where
 from firebrick.ops.table import register
 from firebrick.scalar import math as scalar_math
 
@@ -58,7 +58,8 @@ def gelu_gradient(g: Array, x: Array) -> Array:
 
 def _logaddexp_vjp(g: Any, r: Any) -> Any:
     x1, x2 = r.inputs
-    apart = where(equal(x1, x2), 0.0, x1 - x2)  # equal infinities share alike
+    # equal infinities share alike; equal numbers do too, by their difference, on which the second derivative depends
+    apart = where(logical_and(equal(x1, x2), isinf(x1)), 0.0, x1 - x2)
     return g * sigmoid(apart) if r.needs[0] else None, g * sigmoid(-apart) if r.needs[1] else None
 
 
