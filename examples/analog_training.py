@@ -20,6 +20,7 @@ from firebrick import analog, nn
 from firebrick.data import ArrayDataset, DataLoader, datasets
 
 BATCH, RATE = 20, 0.3
+Data = tuple[np.ndarray, np.ndarray]
 
 
 def lenet() -> nn.Module:
@@ -37,14 +38,18 @@ def perceptron() -> nn.Module:
 def devices(algorithm: str) -> analog.PulsedDevice | analog.ArithmeticDevice | analog.UnitCell:
     """The cross-points of an algorithm, of devices with about 50 states whose bounds differ by 30 %."""
     device = analog.SoftBoundsDevice(dw_min=0.04, w_max=1.0, w_min=-1.0)
-    transfers = {"transfer_every": 0.2, "fast_lr": 3.0, "scale_fast_lr": True}  # five columns for each mini-batch
     if algorithm == "digital":
         return analog.FloatingPointDevice()
     if algorithm == "SGD":
         return device
+    # transfer_every: five columns for each mini-batch
     if algorithm == "TTv2":
-        return analog.BufferedTransferCompound((device, device), transfer_lr=5.0, **transfers)
-    return analog.DynamicTransferCompound((device, device), transfer_lr=20.0, units_in_mbatch=True, **transfers)
+        return analog.BufferedTransferCompound(
+            (device, device), transfer_lr=5.0, transfer_every=0.2, fast_lr=3.0, scale_fast_lr=True
+        )
+    return analog.DynamicTransferCompound(
+        (device, device), transfer_lr=20.0, units_in_mbatch=True, transfer_every=0.2, fast_lr=3.0, scale_fast_lr=True
+    )
 
 
 def accuracy(model: nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
@@ -53,13 +58,12 @@ def accuracy(model: nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(np.concatenate(found) == labels))
 
 
-def trained(algorithm: str, digital: nn.Module, train: tuple, test: tuple, epochs: int) -> list[float]:
+def trained(algorithm: str, digital: nn.Module, train: Data, test: Data, epochs: int) -> list[float]:
     """Accuracy on the unseen images after each epoch."""
-    perfect = analog.IOParameters(is_perfect=True)
-    periphery = {"forward": perfect, "backward": perfect} if algorithm == "digital" else {}
+    periphery = analog.IOParameters(is_perfect=algorithm == "digital")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of initial weights beyond the bounds of a device, which are clipped
-        model = analog.convert(digital, analog.RPUConfig(devices(algorithm), **periphery), seed=1)
+        model = analog.convert(digital, analog.RPUConfig(devices(algorithm), periphery, periphery), seed=1)
     optimizer = analog.SGD(model, lr=RATE)
 
     def step(images: fb.Tensor, labels: fb.Tensor) -> None:

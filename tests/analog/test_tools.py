@@ -124,7 +124,7 @@ def test_costs_count_the_vectors_of_each_tile() -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a device without pulses": (lambda: analog.response(analog.IdealDevice()), "a device that pulses change"),  # type: ignore[arg-type]
     "a class": (lambda: analog.response(analog.SoftBoundsDevice), "SoftBoundsDevice"),  # type: ignore[arg-type]
-    "no pulses": (lambda: analog.response(analog.SoftBoundsDevice(), 0), "an int of at least 1"),
+    "no pulses": (lambda: analog.response(analog.SoftBoundsDevice(), 0), "pulses is an int ≥ 1"),
     "other directions": (lambda: analog.response(analog.SoftBoundsDevice(), directions=[1, 0]), "1 or -1"),
     "a start that is none": (lambda: analog.response(analog.SoftBoundsDevice(), start=float("nan")), "finite"),
     "a fit of no device": (lambda: analog.fit(analog.IdealDevice, ([1], [0.0, 1.0])), "pulses change"),  # type: ignore[arg-type]

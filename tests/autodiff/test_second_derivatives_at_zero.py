@@ -73,3 +73,34 @@ def test_equal_infinities_share_the_gradient_of_logaddexp(device: str) -> None:
     first, second = fb.vjp(fb.logaddexp, inf, other)[1](fb.ones_like(inf))
     assert first.tolist() == [0.5, 0.5, 1.0, 0.0]
     assert second.tolist() == [0.5, 0.5, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_the_slope_of_a_power_along_its_exponent_counts_at_an_exponent_of_zero(device: str) -> None:
+    base = fb.asarray([2.0, 0.5, 3.0], dtype=fb.float64, device=device)
+    exponent = fb.zeros((3,), dtype=fb.float64, device=device)
+
+    def of_base(b: fb.Tensor) -> fb.Tensor:
+        return fb.grad(lambda a: fb.sum(a**b))(base)
+
+    mixed = fb.grad(lambda b: fb.sum(of_base(b)))
+    for derivative in (mixed, fb.jit(mixed)):
+        np.testing.assert_allclose(derivative(exponent).numpy(), 1.0 / base.numpy(), rtol=1e-15)
+    slope = fb.grad(lambda a, b: fb.sum(a**b))
+    special = fb.asarray([0.0, float("nan"), -0.0], dtype=fb.float64, device=device)
+    assert slope(special, exponent).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_derivatives_of_a_bessel_function_near_zero_are_no_differences_of_large_numbers(device: str) -> None:
+    x = fb.asarray([0.0, 1e-9, -0.3, 0.4999], dtype=fb.float64, device=device)
+    first = fb.grad(lambda x: fb.sum(fb.i1(x)))
+    second = fb.grad(lambda x: fb.sum(first(x)))
+    third = fb.grad(lambda x: fb.sum(second(x)))
+    # derivatives of the power series, DLMF 10.25.2
+    expected = np.polynomial.Polynomial(
+        [0.0, 1 / 2, 0.0, 1 / 16, 0.0, 1 / 384, 0.0, 1 / 18432, 0.0, 1 / 1474560, 0.0, 1 / 176947200]
+    )
+    for order, derivative in enumerate((first, second, third), 1):
+        for run in (derivative, fb.jit(derivative)):
+            np.testing.assert_allclose(run(x).numpy(), expected.deriv(order)(x.numpy()), rtol=3e-10, atol=1e-15)

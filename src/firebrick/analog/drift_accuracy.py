@@ -16,6 +16,7 @@ from firebrick.analog.inference_tile import time_of
 from firebrick.analog.pictures import dressed, saved
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.errors import ConfigError
+from firebrick.core.settings import whole
 from firebrick.functions.conversion import asarray
 from firebrick.functions.searching import argmax
 from firebrick.functions.statistical import sum as total
@@ -174,8 +175,7 @@ def accuracy_over_time(
     given = tuple(time_of(name, t) for t in times)
     if not given or any(b <= a for a, b in pairwise(given)):
         raise ConfigError(f"{name}: times that increase", repr(tuple(times))[:80], "sort them")
-    if type(repeats) is not int or repeats < 1:
-        raise ConfigError(f"{name}: repeats is an int of at least 1", repr(repeats)[:40], "pass e.g. 25")
+    repeats = whole(name, "repeats", repeats, 1)
     for _, tile in tiles:
         for t in given:
             tile.config.noise_model.check_time(t)

@@ -403,6 +403,7 @@ class HermesNoiseModel(NoiseModel):
     t_read: float = 512e-9
 
     def __post_init__(self) -> None:
+        keep_python_numbers(self)
         if type(self.num_devices) is not int or self.num_devices not in _HERMES:
             raise ConfigError("HermesNoiseModel: num_devices is 1 or 2", repr(self.num_devices)[:40], "pass 1 or 2")
         for name in ("g_max", "prog_coeff", "t_0"):

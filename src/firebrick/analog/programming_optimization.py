@@ -18,6 +18,7 @@ import numpy as np
 from firebrick.analog.inference import inference_tiles
 from firebrick.analog.inference_tile import InferenceTile, time_of
 from firebrick.core.errors import ConfigError
+from firebrick.core.settings import python_numbers, whole
 from firebrick.nn import Module
 from firebrick.random import Generator
 
@@ -81,10 +82,11 @@ def optimize_programming(
     name = "analog.optimize_programming"
     tiles = inference_tiles(model, name)
     given = tuple(time_of(name, t) for t in times)
-    tried = sorted({1.0, *shares}, reverse=True)
-    if not given or type(repeats) is not int or repeats < 1 or not all(0.0 < s <= 1.0 for s in tried):
-        received = f"times {given}, repeats {repeats!r}, shares {tuple(shares)}"[:200]
-        raise ConfigError(f"{name}: at least one time, repeats of at least 1, and shares in (0, 1]", received, "correct them")
+    repeats = whole(name, "repeats", repeats, 1)
+    tried = sorted({1.0, *python_numbers(list(shares))}, reverse=True)
+    if not given or not all(0.0 < s <= 1.0 for s in tried):
+        received = f"times {given}, shares {tuple(tried)}"[:200]
+        raise ConfigError(f"{name}: at least one time, and shares in (0, 1]", received, "correct them")
     for path, tile in tiles:
         if tile.training or tile.programmed:
             why = "training mode" if tile.training else "programmed already"

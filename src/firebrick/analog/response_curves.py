@@ -21,6 +21,7 @@ from firebrick.compiler.kernel.language.annotations import ArrayTuple
 from firebrick.compiler.kernel.language.calls import HelperFunction, IndexedFunction
 from firebrick.core.dtypes import float32, int64, uint32
 from firebrick.core.errors import ConfigError
+from firebrick.core.settings import python_numbers, whole
 from firebrick.functions.conversion import asarray
 from firebrick.functions.kernels import Kernel, kernel
 from firebrick.functions.movement import reshape
@@ -202,10 +203,10 @@ def response(
     if not isinstance(device, PulsedDevice):
         received = device.__name__ if isinstance(device, type) else type(device).__name__
         raise ConfigError("analog.response: a device that pulses change", received, "pass e.g. analog.SoftBoundsDevice()")
-    for name, value in (("pulses", pulses), ("devices", devices), ("cycles", cycles)):
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"analog.response: {name} is an int of at least 1", repr(value)[:40], "pass e.g. 100")
-    first_weight: Any = start
+    pulses, devices, cycles = (
+        whole("analog.response", name, n, 1) for name, n in (("pulses", pulses), ("devices", devices), ("cycles", cycles))
+    )
+    first_weight: Any = python_numbers(start)
     if not isinstance(first_weight, (int, float)) or not math.isfinite(first_weight):
         raise ConfigError("analog.response: start is a finite number", repr(start)[:40], "pass e.g. 0.0")
     given = np.tile(np.repeat([1, -1], pulses), cycles) if directions is None else np.asarray(directions)

@@ -18,6 +18,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, Shap
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import widened
+from firebrick.core.settings import python_numbers
 from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
 from firebrick.functions.checks import staged
@@ -129,6 +130,7 @@ class KeyValueCache:
 
     def __init__(self, length: int | None = None) -> None:
         if length is not None:
+            length = python_numbers(length)
             check_sizes("KeyValueCache", length=length)
         self.capacity = length
         self.keys: Tensor | None = None

@@ -192,8 +192,11 @@ def remainder(x1: Array, x2: Array) -> Array:
 
 def _pow_vjp(g: Any, r: Any) -> Any:
     x1, x2 = r.inputs
-    one = where(equal(x2, 0.0), 1.0, x2)
-    g1 = where(equal(x2, 0.0), 0.0, g * conjugate(x2 * pow_(x1, one - 1.0))) if r.needs[0] else None
+    g1 = None
+    if r.needs[0]:
+        # x1⁰ is 1 also for an x1 of 0 and NaN; elsewhere the rule has its slope along x2, 1 / x1 at an exponent of 0
+        constant = logical_and(equal(x2, 0.0), logical_or(equal(x1, 0.0), isnan(x1)))
+        g1 = where(constant, 0.0, g * conjugate(x2 * pow_(x1, where(constant, 1.0, x2) - 1.0)))
     if not r.needs[1]:
         return g1, None
     if x1.dtype.kind == "complex":

@@ -17,7 +17,7 @@ from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ConfigError
 from firebrick.core.op import Sample
 from firebrick.ops.declare import FLOATS, Array, broadcasted, per_result, unary_samples, values
-from firebrick.ops.elementwise import abs_, equal, exp, expm1, less_equal, minimum, sqrt, unary, where
+from firebrick.ops.elementwise import abs_, exp, expm1, less, less_equal, minimum, sqrt, unary, where
 from firebrick.ops.table import register
 from firebrick.scalar import bessel, gamma, inverse_erf
 
@@ -341,10 +341,19 @@ def i0(x: Array) -> Array:
     return _bessel(x, 0).astype(x.dtype)
 
 
+_I1_SLOPE = tuple((2 * k + 1) / (2.0 ** (2 * k + 1) * math.factorial(k) * math.factorial(k + 1)) for k in range(10))
+"""Coefficients of x²ᵏ in the derivative of I₁. Source: its power series, DLMF 10.25.2."""
+
+
 def _i1_vjp(g: Any, r: Any) -> Any:
+    """I₀ - I₁ / x, of which derivatives near 0 are differences of large numbers: there the power series."""
     x, y = r.inputs[0], r.outputs[0]
-    zero = equal(x, 0.0)
-    return (g * where(zero, 0.5, i0(x) - y / where(zero, 1.0, x)),)
+    near = less(abs_(x), 0.5)
+    square = where(near, x * x, 0.0)
+    series = square * 0.0
+    for coefficient in reversed(_I1_SLOPE):
+        series = series * square + coefficient
+    return (g * where(near, series, i0(x) - y / where(near, 1.0, x)),)
 
 
 @unary(_i1_vjp, residuals=("inputs", "outputs"), flops=60, tolerance=6, samples=_bessel_samples, scalar=bessel.i1)
