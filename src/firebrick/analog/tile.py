@@ -15,6 +15,7 @@ from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
+from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.unit_cells import UnitCell
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
@@ -127,15 +128,27 @@ class Tile(Module):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        before = rows_before(x)
-        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True, before)
-        if self.scale is not None:
-            with no_grad():
-                y = y * self.scale
-        if grad_enabled() and (x.node is not None or self.weight.node is not None):
-            op = _recorded(partial(self._pull, before))
-            hooks.record(op, (vectors, self.weight), {}, (y,))
-        return reshape(y, (*x.shape[:-1], self.rows))
+        return reshape(self._forward(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows))
+
+    def _forward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
+        """The product with its gradient, and its linear function of tangents."""
+        io = self.config.forward
+        found = inside_jvp(vectors, partial(self._forward, before), io.is_perfect)
+        if found is None:
+            y = self._product(vectors, self.weight, io, self.drawn_forward, "average_input", True, before)
+            if self.scale is not None:
+                with no_grad():
+                    y = y * self.scale
+            found = y, self._along
+        if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
+            hooks.record(_recorded(partial(self._pull, before)), (vectors, self.weight), {}, (found[0],))
+        return found
+
+    def _along(self, tangent: Tensor) -> Tensor:
+        """The exact product of a tangent of the inputs."""
+        y = matmul(tangent, matrix_transpose(self.weight))
+        y = y if self.scale is None else y * self.scale.detach()
+        return y if self.config.forward.out_scale == 1.0 else y * self.config.forward.out_scale
 
     def backward(self, d: Tensor) -> Tensor:
         """The analog product Wᵀ d of each vector.
@@ -144,13 +157,21 @@ class Tile(Module):
             d: Float32 tensor [..., rows].
         """
         vectors = self._vectors("d", d, self.rows)
-        return reshape(self._backward(vectors, rows_before(d)), (*d.shape[:-1], self.columns))
+        return reshape(self._backward(rows_before(d), vectors)[0], (*d.shape[:-1], self.columns))
 
-    def _backward(self, vectors: Tensor, before: int) -> Tensor:
-        with no_grad():
-            vectors = vectors if self.scale is None else vectors * self.scale
-            transposed = matrix_transpose(self.weight)
-        return self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False, before)
+    def _backward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
+        """The product with its gradient, which is that of the exact product, and its linear function of tangents."""
+        io = self.config.backward
+        found = inside_jvp(vectors, partial(self._backward, before), io.is_perfect)
+        if found is None:
+            with no_grad():
+                scaled = vectors if self.scale is None else vectors * self.scale
+                transposed = matrix_transpose(self.weight)
+            x = self._product(scaled, transposed, io, self.drawn_backward, "average_error", False, before)
+            found = x, partial(exact_backward, weights=self.weight, factor=self.scale, io=io)
+        if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
+            hooks.record(transposed_product(None, self.scale, io), (vectors, self.weight), {}, (found[0],))
+        return found
 
     def _product(
         self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool, before: int = 0
@@ -184,7 +205,7 @@ class Tile(Module):
         if r.needs[1]:
             of_weights = matmul(matrix_transpose(d if self.scale is None else d * self.scale), x)
             keep(of_weights, (Factors(x, d),))
-        return (self._backward(d, before) if r.needs[0] else None), of_weights
+        return (self._backward(before, d)[0] if r.needs[0] else None), of_weights
 
     # update
 
@@ -396,3 +417,39 @@ def _recorded(pull: Any) -> Op:
         samples=lambda rng, dtype: [], cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none",
         tolerance=0,
     )  # fmt: skip
+
+
+def exact_backward(tangent: Tensor, weights: Tensor, factor: Tensor | None, io: IOParameters) -> Tensor:
+    """The exact product Wᵀ d of a tangent of the errors.
+
+    Args:
+        tangent: Of the errors [samples, rows].
+        weights: W, [rows, columns].
+        factor: Digital factors of the outputs; None for 1.
+        io: Periphery of the product.
+    """
+    x = matmul(tangent if factor is None else tangent * factor.detach(), weights)
+    return x if io.out_scale == 1.0 else x * io.out_scale
+
+
+def transposed_product(weights: Tensor | None, factor: Tensor | None, io: IOParameters) -> Op:
+    """The entry of the tape for a product Wᵀ d, of which second derivatives are made: its gradient is that of the exact product.
+
+    Args:
+        weights: W of the product, [rows, columns], whose gradient is that of the second operand; None where they are equal.
+        factor: Digital factors of the outputs; None for 1.
+        io: Periphery of the product.
+    """
+
+    def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
+        g = cotangents[0] if isinstance(cotangents, tuple) else cotangents
+        g = g if io.out_scale == 1.0 else g * io.out_scale
+        d, of_d, of_weights = r.inputs[0], None, None
+        if r.needs[0]:
+            of_d = matmul(g, matrix_transpose(r.inputs[1] if weights is None else weights))
+            of_d = of_d if factor is None else of_d * factor.detach()
+        if r.needs[1]:
+            of_weights = matmul(matrix_transpose(d if factor is None else d * factor.detach()), g)
+        return of_d, of_weights
+
+    return _recorded(pull)
