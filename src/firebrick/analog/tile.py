@@ -20,8 +20,8 @@ from firebrick.analog.unit_cells import UnitCell
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
 from firebrick.core.commit import Commit
-from firebrick.core.dtypes import float32, python_scalar
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
+from firebrick.core.dtypes import float32, int32, python_scalar
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
@@ -29,10 +29,13 @@ from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import where
+from firebrick.functions.elementwise import astype, equal, greater, isfinite, logical_and, logical_not, where
 from firebrick.functions.linear import matmul
-from firebrick.functions.movement import matrix_transpose, reshape
+from firebrick.functions.movement import concat, matrix_transpose, reshape
+from firebrick.functions.searching import argmax
+from firebrick.functions.statistical import cumulative_sum
 from firebrick.functions.statistical import max as largest
+from firebrick.functions.utility import all as all_of
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.random import Generator, initial_generator
@@ -190,11 +193,16 @@ class Tile(Module):
         if not self.training or n == 0:
             return where(before > 0.0, before, 1.0) + top[:, None] * 0.0
         kept = 1.0 - io.nm_decay
-        powers = np.arange(1, n + 1)
-        weights = np.tril(kept ** (powers[:, None] - powers[None, :])) * io.nm_decay
-        first = where(before > 0.0, before, top[0])
-        sent = partial(asarray, dtype=float32, device=x.device)
-        means = matmul(sent(weights), reshape(top, (n, 1))) + first * sent(kept ** powers[:, None])
+        started = before > 0.0
+        first = where(started, before, top[argmax(astype(greater(top, 0.0), int32))])
+        leading = logical_and(logical_not(started), equal(cumulative_sum(top), 0.0))  # vectors of zeros start no mean
+        means = where(leading, first, top) * io.nm_decay
+        past = 1
+        while past < n:  # the sum over 2, 4, 8, … vectors up to each one
+            means = means + concat([means[:past] * 0.0, means[:-past] * kept**past])
+            past *= 2
+        powers = asarray(kept ** np.arange(1, n + 1), dtype=float32, device=x.device)
+        means = reshape(means + first * powers, (n, 1))
         setattr(self, name, means[n - 1, 0])
         return means
 
@@ -221,14 +229,18 @@ class Tile(Module):
             The number of pulses that each device got, int32 [rows, columns]; zeros where the update is by arithmetic.
 
         Raises:
-            ShapeError: x and d do not fit the tile or each other.
-            OutOfRangeError: x, d or lr is not finite.
+            ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
+            DTypeError: x, d or lr is not float32.
+            OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` an ``ExecutionError`` if the update is
+                by pulses; if it is by arithmetic, the weights are not finite then.
         """
         x, d = self._vectors("x", x, self.columns), self._vectors("d", d, self.rows)
         if x.shape[0] != d.shape[0]:
             raise ShapeError(
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
+        _check_rate("Tile.update", lr)
+        _check_finite("Tile.update", x=x, d=d, lr=lr)
         with no_grad():
             x, d = x.detach(), d.detach() if self.scale is None else d.detach() / self.scale
             model = self.config.device
@@ -255,12 +267,17 @@ class Tile(Module):
             lr: Learning rate: a number or a 0-d tensor.
 
         Raises:
+            ShapeError: The shape is not that of the tile, or lr is no 0-d tensor.
             UnsupportedError: The devices are updated by pulses, which a gradient alone does not decide.
         """
         if not self.by_arithmetic:
             raise UnsupportedError(
                 "Tile.descend: a tile that is updated by arithmetic", type(self.config.device).__name__, "call Tile.update"
             )
+        _check_rate("Tile.descend", lr)
+        if gradient.shape != (self.rows, self.columns):
+            received = describe("gradient", gradient)
+            raise ShapeError(f"Tile.descend: a gradient [{self.rows}, {self.columns}]", received, "reshape it")
         with no_grad():
             change = gradient.detach() if self.scale is None else gradient.detach() / (self.scale * self.scale)[:, None]
             self.arrays[0].change(change * -lr, self.config.update.pulse_type)
@@ -286,6 +303,7 @@ class Tile(Module):
 
         Raises:
             ShapeError: The shape is not that of the tile.
+            OutOfRangeError: A weight is not finite; under ``fb.jit`` that is not known.
         """
         clipped = self.place(weights)
         if clipped:
@@ -307,6 +325,12 @@ class Tile(Module):
             raise ShapeError(
                 f"Tile.set_weights: weights are [{self.rows}, {self.columns}]", describe("weights", given), "reshape them"
             )
+        check_devices("Tile.set_weights", weights=given, weight=self.weight)
+        if given.dtype is not float32:
+            if given.dtype.kind == "complex":
+                raise DTypeError("Tile.set_weights: weights are real", describe("weights", given), "take the real part first")
+            given = astype(given, float32)
+        _check_finite("Tile.set_weights", weights=given)
         model = self.config.device
         with no_grad():
             wanted = [given.detach()] if not isinstance(model, UnitCell) else model.parts(given.detach())
@@ -356,6 +380,9 @@ class Tile(Module):
             ConfigError: The device cannot be reset, or an argument has no meaning.
         """
         count = self.columns if count is None else count
+        for name, given in (("first", first), ("count", count)):
+            if type(python_scalar(given)) is not int:
+                raise ConfigError(f"Tile.reset: {name} is an int", repr(given)[:60], "pass the number of a column, and how many")
         if not 0 <= first < self.columns or not 0 <= count <= self.columns or not 0.0 <= probability <= 1.0:
             given = f"{first}, {count}, {probability}"
             raise ConfigError(f"Tile.reset: columns below {self.columns}, and a probability", given, "correct them")
@@ -379,6 +406,7 @@ class Tile(Module):
 
         Raises:
             ConfigError: ``seconds`` is no number > 0.
+            OutOfRangeError: ``nu_k`` is not 0, and a conductance of which the logarithm is taken is not above 0; nothing was changed.
         """
         given: Any = python_scalar(seconds)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 < given < math.inf:
@@ -400,6 +428,35 @@ class Tile(Module):
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")
         check_shape("Tile", name, v, f"..., {size}", size)
         return v if v.ndim == 2 else reshape(v, (math.prod(v.shape[:-1]), size))
+
+
+def _check_rate(name: str, lr: Any) -> None:
+    """Raise unless a learning rate is a number, or a 0-d tensor of float32."""
+    if isinstance(lr, Tensor):
+        if lr.shape != ():
+            raise ShapeError(f"{name}: lr is a number, or a 0-d tensor", describe("lr", lr), "pass one rate")
+        if lr.dtype is not float32:
+            raise DTypeError(f"{name}: a learning rate in a tensor is float32", describe("lr", lr), "cast it")
+        return
+    given: Any = python_scalar(lr)
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise OperandError(f"{name}: lr is a number, or a 0-d tensor", repr(lr)[:60], "pass e.g. 0.1")
+
+
+def _check_finite(name: str, **given: Any) -> None:
+    """Raise OutOfRangeError for a tensor or number that is not finite; not inside a trace, where values are not known."""
+    if hooks.trace() is not None:
+        return
+    for what, value in given.items():
+        if isinstance(value, Tensor):
+            good = bool(all_of(isfinite(value.detach())).item())
+            shown = describe(what, value)
+        else:
+            good, shown = abs(value) <= float(np.finfo(np.float32).max), f"{what}={value!r:.40}"
+        if not good:
+            raise OutOfRangeError(
+                f"{name}: {what} is finite in float32", shown, "find out where NaN, infinity or the large value came from"
+            )
 
 
 def rows_before(vectors: Tensor) -> int:
