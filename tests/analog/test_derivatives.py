@@ -20,7 +20,10 @@ PERFECT = analog.IOParameters(is_perfect=True)
 EXACT: dict[str, analog.RPUConfig] = {
     "tile": analog.RPUConfig(analog.FloatingPointDevice(), forward=PERFECT, backward=PERFECT),
     "scaled tile": analog.RPUConfig(
-        analog.FloatingPointDevice(), forward=PERFECT, backward=PERFECT, mapping=analog.MappingParameter(weight_scaling_omega=0.5)
+        analog.FloatingPointDevice(),
+        forward=PERFECT,
+        backward=PERFECT,
+        mapping=analog.MappingParameter(weight_scaling_omega=0.5),
     ),
     "inference tile": analog.InferenceRPUConfig(forward=PERFECT),
     "inference tile with an input range": analog.InferenceRPUConfig(

@@ -216,7 +216,8 @@ def test_vectors_of_zeros_start_no_running_mean_of_inputs(training: bool) -> Non
         mean = 0.0
         for top in np.abs(x).max(axis=1):
             mean = float(top) if mean == 0.0 else 0.75 * mean + 0.25 * float(top)
-        assert whole.average_input is not None and parts.average_input is not None
+        assert whole.average_input is not None
+        assert parts.average_input is not None
         assert whole.average_input.item() == pytest.approx(mean, rel=1e-5)
         assert parts.average_input.item() == pytest.approx(mean, rel=1e-5)
 
@@ -269,7 +270,7 @@ def test_an_update_that_is_not_finite_is_refused_and_changes_nothing(kind: str) 
     with pytest.raises(OutOfRangeError, match="lr=1e"):
         tile.update(fb.asarray(x), fb.asarray(d), 1e39)
     for rate, error in ((fb.ones(1), ShapeError), (fb.asarray(1), DTypeError), (True, OperandError), (None, OperandError)):
-        with pytest.raises(error, match="lr|learning rate"):
+        with pytest.raises(error, match=r"lr|learning rate"):
             tile.update(fb.asarray(x), fb.asarray(d), rate)  # type: ignore[arg-type]
     for name, value in tile.state_dict().items():
         np.testing.assert_array_equal(value.numpy(), before[name], err_msg=name)

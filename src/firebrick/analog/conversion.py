@@ -69,7 +69,9 @@ def convert(
     if not callable(config):
         _check_config("config is an RPUConfig, or a function that returns one", config)
     if isinstance(exclude, str):
-        raise ConfigError("analog.convert: exclude is a list of patterns", repr(exclude)[:60], f"pass exclude=[{exclude!r:.60}]")
+        raise ConfigError(
+            "analog.convert: exclude is a list of patterns", repr(exclude)[:60], f"pass exclude=[{exclude!r:.60}]"
+        )
     own = generator or (initial_generator().fork() if seed is None else Generator(seed))
     if isinstance(model, (*KINDS, *WITHOUT_FORM, nn.MultiheadAttention)):
         root = _Root(model)

@@ -1,11 +1,12 @@
-"""Forward mode of products of tiles: inside ``fb.jvp`` a product is that of the value, and its tangent that of the exact weights.
+"""Forward mode of products of tiles: inside ``fb.jvp`` a product is that of the values, and its tangent is the exact product.
 
-Converters, noise and bounds of the periphery have no part in the tangent, as those of the forward pass have none in a gradient.
+Converters, noise and bounds of the periphery have no part in the tangent, as those of the forward pass have none in gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from firebrick.autodiff.forward import DIRECTIONS, taken_apart
 from firebrick.core.duals import Dual, dual
@@ -15,9 +16,10 @@ from firebrick.core.tensor import Tensor
 
 Linear = Callable[[Tensor], Tensor]
 """From the tangent of the vectors to that of a product."""
+L = TypeVar("L", bound=Linear)
 
 
-def inside_jvp(vectors: Tensor, made: Callable[[Tensor], tuple[Tensor, Linear]], exact: bool) -> tuple[Tensor, Linear] | None:
+def inside_jvp(vectors: Tensor, made: Callable[[Tensor], tuple[Tensor, L]], exact: bool) -> tuple[Tensor, L] | None:
     """A product of vectors that have a tangent, and the linear function of tangents that it has; None for other vectors.
 
     Args:

@@ -231,8 +231,8 @@ class Tile(Module):
         Raises:
             ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
             DTypeError: x, d or lr is not float32.
-            OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` an ``ExecutionError`` if the update is
-                by pulses; if it is by arithmetic, the weights are not finite then.
+            OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` it is an ``ExecutionError`` where
+                the update is by pulses; where it is by arithmetic, the weights are not finite then.
         """
         x, d = self._vectors("x", x, self.columns), self._vectors("d", d, self.rows)
         if x.shape[0] != d.shape[0]:
@@ -380,9 +380,11 @@ class Tile(Module):
             ConfigError: The device cannot be reset, or an argument has no meaning.
         """
         count = self.columns if count is None else count
-        for name, given in (("first", first), ("count", count)):
-            if type(python_scalar(given)) is not int:
-                raise ConfigError(f"Tile.reset: {name} is an int", repr(given)[:60], "pass the number of a column, and how many")
+        for name, number in (("first", first), ("count", count)):
+            if type(python_scalar(number)) is not int:
+                raise ConfigError(
+                    f"Tile.reset: {name} is an int", repr(number)[:60], "pass the number of a column, and how many"
+                )
         if not 0 <= first < self.columns or not 0 <= count <= self.columns or not 0.0 <= probability <= 1.0:
             given = f"{first}, {count}, {probability}"
             raise ConfigError(f"Tile.reset: columns below {self.columns}, and a probability", given, "correct them")
@@ -406,7 +408,7 @@ class Tile(Module):
 
         Raises:
             ConfigError: ``seconds`` is no number > 0.
-            OutOfRangeError: ``nu_k`` is not 0, and a conductance of which the logarithm is taken is not above 0; nothing was changed.
+            OutOfRangeError: ``nu_k`` is not 0, and a conductance, of which the logarithm is taken, is not above 0.
         """
         given: Any = python_scalar(seconds)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 < given < math.inf:
@@ -490,7 +492,7 @@ def exact_backward(tangent: Tensor, weights: Tensor, factor: Tensor | None, io: 
 
 
 def transposed_product(weights: Tensor | None, factor: Tensor | None, io: IOParameters) -> Op:
-    """The entry of the tape for a product Wᵀ d, of which second derivatives are made: its gradient is that of the exact product.
+    """The entry of the tape for a product Wᵀ d, from which second derivatives come: its gradient is that of the exact product.
 
     Args:
         weights: W of the product, [rows, columns], whose gradient is that of the second operand; None where they are equal.
