@@ -120,3 +120,25 @@ def test_pulses_do_not_follow_from_a_penalty_of_gradients() -> None:
     _, gradients = fb.value_and_grad(penalty)(layer)
     with pytest.raises(GradientError, match="penalties of the weights"):
         analog.SGD(layer, 0.1).update(layer, gradients)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", [*EXACT, "with converters", "for inference"])
+def test_mixed_precision_leaves_tiles_in_float32(kind: str, dtype: str) -> None:
+    others = {"with converters": analog.RPUConfig(analog.FloatingPointDevice()), "for inference": analog.InferenceRPUConfig()}
+    config = {**EXACT, **others}[kind]
+
+    def results(mixed: bool) -> list[Any]:
+        tile = (analog.InferenceTile if isinstance(config, analog.InferenceRPUConfig) else analog.Tile)(3, 4, config, seed=0)
+        tile.set_weights(W)
+        x = fb.astype(fb.astype(X, dtype), fb.float32)
+        with fb.autocast(dtype if mixed else None):
+            y, tangent = fb.jvp(tile, (x,), (V,))
+            _, gradients = fb.value_and_grad(lambda t: fb.sum(t(fb.astype(x, dtype if mixed else "float32")) ** 2))(tile)
+            gradient = gradients[tile.weight]
+            tile.update(x, y, 0.1)
+        return [y, tangent, gradient, tile.weight]
+
+    for got, want in zip(results(True), results(False), strict=True):
+        assert got.dtype is fb.float32
+        np.testing.assert_array_equal(got.numpy(), want.numpy())

@@ -18,6 +18,7 @@ from firebrick.analog.tile import Tile, exact_backward, transposed_product
 from firebrick.analog.weight_limits import WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
+from firebrick.core.autocast import autocast
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
@@ -149,6 +150,7 @@ class InferenceTile(Tile):
         vectors = self._vectors("x", x, self.columns)
         return reshape(self._forward_pass(vectors)[0], (*x.shape[:-1], self.rows))
 
+    @autocast(None)
     def _forward_pass(self, vectors: Tensor) -> tuple[Tensor, _Pass]:
         """The product with its gradient, and what it was made of."""
         io, ranged = self.config.forward, self.input_range
@@ -178,6 +180,7 @@ class InferenceTile(Tile):
         weights = self.weight if self.training else self._passed(self._shown_weights())
         return reshape(self._transposed(weights, self._factor(), vectors)[0], (*d.shape[:-1], self.columns))
 
+    @autocast(None)
     def _transposed(self, weights: Tensor, factor: Tensor | None, d: Tensor) -> tuple[Tensor, Linear]:
         """The product Wᵀ d with its gradient, and its linear function of tangents."""
         io = self.config.backward
@@ -277,6 +280,7 @@ class InferenceTile(Tile):
 
     # programming and drift
 
+    @autocast(None)
     def program_weights(self, *, again: bool = False) -> None:
         """Program the weights: from now on the tile shows, in evaluation, those of its conductances.
 
@@ -328,6 +332,7 @@ class InferenceTile(Tile):
                 f"±{self.config.clip.fixed_value:g} and are clipped", UserWarning,
             )  # fmt: skip
 
+    @autocast(None)
     def drift_weights(self, t_inference: float) -> None:
         """Read the weights at a time after programming, with drift and new read noise, and compensate the drift.
 
@@ -477,12 +482,14 @@ class _Pass:
         """A gradient or tangent of the inputs, which is 0 for inputs that are clipped."""
         return v if self.bound is None else where(absolute(x.detach()) <= self.bound, v, 0.0)
 
+    @autocast(None)
     def __call__(self, tangent: Tensor) -> Tensor:
         y = matmul(self.inside(self.vectors, tangent), matrix_transpose(self.weights))
         y = y if self.factor is None else y * self.factor
         scale = self.tile.config.forward.out_scale
         return y if scale == 1.0 else y * scale
 
+    @autocast(None)
     def pull(self, cotangents: Any, r: Vjp) -> tuple[Tensor | None, ...]:
         """The gradients of inputs, weights and input range; that of the range is ``InputRangeParameter.gradient``."""
         d = cotangents[0] if isinstance(cotangents, tuple) else cotangents

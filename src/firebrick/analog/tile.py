@@ -19,6 +19,7 @@ from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.unit_cells import UnitCell
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
+from firebrick.core.autocast import autocast, wide
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, int32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError, UnsupportedError
@@ -133,6 +134,7 @@ class Tile(Module):
         vectors = self._vectors("x", x, self.columns)
         return reshape(self._forward(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows))
 
+    @autocast(None)
     def _forward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
         """The product with its gradient, and its linear function of tangents."""
         io = self.config.forward
@@ -147,6 +149,7 @@ class Tile(Module):
             hooks.record(_recorded(partial(self._pull, before)), (vectors, self.weight), {}, (found[0],))
         return found
 
+    @autocast(None)
     def _along(self, tangent: Tensor) -> Tensor:
         """The exact product of a tangent of the inputs."""
         y = matmul(tangent, matrix_transpose(self.weight))
@@ -162,6 +165,7 @@ class Tile(Module):
         vectors = self._vectors("d", d, self.rows)
         return reshape(self._backward(rows_before(d), vectors)[0], (*d.shape[:-1], self.columns))
 
+    @autocast(None)
     def _backward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
         """The product with its gradient, which is that of the exact product, and its linear function of tangents."""
         io = self.config.backward
@@ -206,6 +210,7 @@ class Tile(Module):
         setattr(self, name, means[n - 1, 0])
         return means
 
+    @autocast(None)
     def _pull(self, before: int, cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
         d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
         x, _ = r.inputs
@@ -241,7 +246,7 @@ class Tile(Module):
             )
         _check_rate("Tile.update", lr)
         _check_finite("Tile.update", x=x, d=d, lr=lr)
-        with no_grad():
+        with no_grad(), autocast(None):
             x, d = x.detach(), d.detach() if self.scale is None else d.detach() / self.scale
             model = self.config.device
             if isinstance(model, UnitCell):
@@ -426,6 +431,7 @@ class Tile(Module):
         if not isinstance(v, Tensor):
             raise not_a_tensor("Tile", name, v, self.weight.device.name)
         check_devices("Tile", **{name: v, "weight": self.weight})
+        v = wide(v)  # hardware is simulated in float32, also in mixed precision
         if v.dtype is not float32:
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")
         check_shape("Tile", name, v, f"..., {size}", size)
@@ -478,6 +484,7 @@ def _recorded(pull: Any) -> Op:
     )  # fmt: skip
 
 
+@autocast(None)
 def exact_backward(tangent: Tensor, weights: Tensor, factor: Tensor | None, io: IOParameters) -> Tensor:
     """The exact product Wᵀ d of a tangent of the errors.
 
@@ -500,6 +507,7 @@ def transposed_product(weights: Tensor | None, factor: Tensor | None, io: IOPara
         io: Periphery of the product.
     """
 
+    @autocast(None)
     def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
         g = cotangents[0] if isinstance(cotangents, tuple) else cotangents
         g = g if io.out_scale == 1.0 else g * io.out_scale
