@@ -414,6 +414,13 @@ def test_accuracy_over_time_is_decided_by_its_seed_and_leaves_the_model_alone(tm
     assert by_score.scores.shape == (2, 1)
 
 
+def test_times_that_are_no_sequence_are_refused() -> None:
+    model = analog.Linear(3, 2, config=perfect(), seed=0)
+    for times in (5, "1", None):
+        with pytest.raises(ConfigError, match="a sequence of times"):
+            analog.accuracy_over_time(model, [], times)  # type: ignore[arg-type]
+
+
 def test_pulsed_and_digital_models_become_models_for_inference() -> None:
     mapping = analog.MappingParameter(weight_scaling_omega=0.3, max_input_size=4)
     pulsed = analog.convert(

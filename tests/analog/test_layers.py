@@ -189,3 +189,15 @@ def test_weights_that_conversion_clips_are_counted() -> None:
     np.testing.assert_allclose(made.tiles.get_weights().numpy(), 0.6, atol=1e-6)
     scaled = analog.convert(model, analog.RPUConfig(device, mapping=analog.MappingParameter(weight_scaling_omega=0.5)), seed=0)
     np.testing.assert_allclose(scaled.tiles.get_weights().numpy(), 2.0, atol=1e-6)
+
+
+def test_arguments_of_a_conversion_have_their_types() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    cases: tuple[tuple[Any, Any, Any, str], ...] = (
+        (3, analog.RPUConfig(), (), "model is a module"), (model, 3, (), "config is an RPUConfig"),
+        (model, lambda path, layer: 3, (), r"the configuration of layers\.0"),
+        (model, analog.RPUConfig(), "layers.0", r"pass exclude=\['layers\.0'\]"),
+    )  # fmt: skip
+    for wrong, config, exclude, text in cases:
+        with pytest.raises(ConfigError, match=text):
+            analog.convert(wrong, config, exclude=exclude)

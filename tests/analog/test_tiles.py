@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import analog_witness as witness
@@ -8,7 +9,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog
-from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 
 RNG = np.random.default_rng(11)
 W = (RNG.normal(size=(3, 5)) * 0.2).clip(-0.4, 0.4).astype(np.float32)
@@ -196,3 +197,130 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         tile.drift(-1.0)
     with pytest.raises(ConfigError, match="config is an RPUConfig"):
         analog.Tile(2, 2, analog.ConstantStepDevice())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_vectors_of_zeros_start_no_running_mean_of_inputs(training: bool) -> None:
+    def tile() -> analog.Tile:
+        made = tile_of(**QUIET, noise_management=analog.NoiseManagementType.AVERAGE_ABS_MAX, nm_decay=0.25)
+        return made if training else made.eval()
+
+    x = np.zeros((11, 5), np.float32)
+    x[2:5], x[6:] = X[:3], X[:5]
+    whole, parts = tile(), tile()
+    y = whole(fb.asarray(x)).numpy()
+    one_by_one = np.concatenate([parts(fb.asarray(x[k : k + 1])).numpy() for k in range(11)])
+    np.testing.assert_allclose(y, one_by_one, atol=1e-5)
+    assert np.any(np.abs(y[2]) > 0.05)
+    if training:
+        mean = 0.0
+        for top in np.abs(x).max(axis=1):
+            mean = float(top) if mean == 0.0 else 0.75 * mean + 0.25 * float(top)
+        assert whole.average_input is not None
+        assert parts.average_input is not None
+        assert whole.average_input.item() == pytest.approx(mean, rel=1e-5)
+        assert parts.average_input.item() == pytest.approx(mean, rel=1e-5)
+
+
+def test_the_running_mean_of_a_large_batch_takes_memory_for_its_vectors_only() -> None:
+    io = analog.IOParameters(out_noise=0.0, noise_management=analog.NoiseManagementType.AVERAGE_ABS_MAX)
+    tile = analog.Tile(1, 1, analog.RPUConfig(analog.FloatingPointDevice(), forward=io), seed=0)
+    tops = RNG.uniform(0.5, 1.0, size=10_000).astype(np.float32)
+    x = fb.asarray(tops[:, None])
+    tracemalloc.start()
+    try:
+        tile(x)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50_000_000  # a matrix of weights for each pair of vectors is 800 MB
+    want = float(tops[0])
+    for top in tops:
+        want = want * 0.999 + float(top) * 0.001
+    assert tile.average_input is not None
+    assert tile.average_input.item() == pytest.approx(want, rel=1e-4)
+
+
+UPDATED: dict[str, analog.RPUConfig] = {
+    "by pulses": analog.RPUConfig(analog.SoftBoundsDevice()),
+    "by arithmetic": analog.RPUConfig(analog.FloatingPointDevice()),
+    "within bounds": analog.RPUConfig(
+        analog.SoftBoundsDevice(), update=analog.UpdateParameters(pulse_type=analog.PulseType.NONE_WITH_DEVICE)
+    ),
+    "with a digital sum": analog.RPUConfig(analog.MixedPrecisionCompound((analog.SoftBoundsDevice(),))),
+    "by transfers": analog.RPUConfig(analog.TransferCompound((analog.SoftBoundsDevice(), analog.SoftBoundsDevice()))),
+}
+
+
+@pytest.mark.parametrize("kind", UPDATED)
+def test_an_update_that_is_not_finite_is_refused_and_changes_nothing(kind: str) -> None:
+    tile = analog.Tile(3, 5, UPDATED[kind], seed=0)
+    x, d = np.ones((2, 5), np.float32), np.ones((2, 3), np.float32)
+    tile.update(fb.asarray(x), fb.asarray(d), 0.1)
+    before = {name: value.numpy() for name, value in tile.state_dict().items()}
+    for bad in (np.nan, np.inf):
+        for at in range(2):
+            given = [x.copy(), d.copy()]
+            given[at][1, 2] = bad
+            with pytest.raises(OutOfRangeError, match="finite in float32"):
+                tile.update(fb.asarray(given[0]), fb.asarray(given[1]), 0.1)
+        for rate in (bad, fb.asarray(np.float32(bad))):
+            with pytest.raises(OutOfRangeError, match="lr"):
+                tile.update(fb.asarray(x), fb.asarray(d), rate)
+    with pytest.raises(OutOfRangeError, match="lr=1e"):
+        tile.update(fb.asarray(x), fb.asarray(d), 1e39)
+    for rate, error in ((fb.ones(1), ShapeError), (fb.asarray(1), DTypeError), (True, OperandError), (None, OperandError)):
+        with pytest.raises(error, match=r"lr|learning rate"):
+            tile.update(fb.asarray(x), fb.asarray(d), rate)  # type: ignore[arg-type]
+    for name, value in tile.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name], err_msg=name)
+
+
+def test_weights_that_are_set_are_finite_and_become_float32() -> None:
+    tile = tile_of()
+    for given in (W.astype(np.float64), fb.asarray(W.astype(np.float64)), (W * 0).astype(np.int32), fb.asarray(W * 0 > 0)):
+        tile.set_weights(given)
+        assert tile.weight.dtype is fb.float32
+    tile.set_weights(W)
+    for bad in (np.nan, np.inf):
+        wrong = W.copy()
+        wrong[1, 1] = bad
+        with pytest.raises(OutOfRangeError, match="weights"):
+            tile.set_weights(wrong)
+    with pytest.raises(DTypeError, match="real part"):
+        tile.set_weights(fb.asarray(W.astype(np.complex64)))
+    with pytest.raises(fb.DeviceMismatchError):
+        tile.set_weights(fb.asarray(W, device="numpy"))
+    np.testing.assert_array_equal(tile.weight.numpy(), W)
+    layer = analog.Linear(5, 3, config=analog.RPUConfig(mapping=analog.MappingParameter(max_input_size=2)), seed=0)
+    kept = layer.tiles.get_weights().numpy()
+    wrong = W.copy()
+    wrong[2, 4] = np.nan  # in the last tile
+    for bad_weights, error in ((wrong, OutOfRangeError), (np.zeros((4, 5)), ShapeError), (np.zeros((3, 6)), ShapeError)):
+        with pytest.raises(error, match="weights"):
+            layer.tiles.set_weights(bad_weights)
+    np.testing.assert_array_equal(layer.tiles.get_weights().numpy(), kept)
+
+
+def test_a_gradient_of_another_shape_and_columns_that_are_no_ints_are_refused() -> None:
+    tile = tile_of()
+    for gradient in (fb.ones(5), fb.ones((1, 5)), fb.ones((5, 3))):
+        with pytest.raises(ShapeError, match=r"a gradient \[3, 5\]"):
+            tile.descend(gradient, 0.1)
+    with pytest.raises(ShapeError, match="0-d"):
+        tile.descend(fb.ones((3, 5)), fb.ones(5))
+    pulsed = tile_of(device=analog.SoftBoundsDevice(**EQUAL))
+    for wrong in ({"first": 1.5}, {"first": True}, {"count": 2.0}):
+        with pytest.raises(ConfigError, match="is an int"):
+            pulsed.reset(**wrong)  # type: ignore[arg-type]
+
+
+def test_drift_by_the_logarithm_of_a_conductance_that_is_not_positive_is_refused() -> None:
+    tile = tile_of(device=analog.ConstantStepDevice(drift=analog.DriftParameter(nu=0.1, nu_k=0.1), **EQUAL))
+    before = tile.weight.numpy()
+    with pytest.raises(OutOfRangeError, match=rf"{np.sum(W <= 0)} of 15 devices"):
+        tile.drift(10.0)
+    np.testing.assert_array_equal(tile.weight.numpy(), before)
+    tile.set_weights(np.abs(W))
+    tile.drift(10.0)
+    assert np.isfinite(tile.weight.numpy()).all()

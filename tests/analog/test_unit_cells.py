@@ -292,3 +292,28 @@ def test_a_learner_trains_a_model_of_cells_as_it_is_written() -> None:
 def test_a_cell_without_meaning_is_refused(make: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         make()
+
+
+TRANSFERS = [n for n, c in CELLS.items() if isinstance(c, analog.TransferCompound) and n not in SLOW]
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_transfers_follow_the_sign_of_the_learning_rate(name: str) -> None:
+    tiles = [tile_of(CELLS[name]) for _ in range(2)]
+    for k in range(30):
+        x = fb.asarray(X[5 * k % 40 : 5 * k % 40 + 5])
+        d = fb.asarray(np.tile(-TARGET.sum(axis=1), (5, 1)))
+        for tile, sign in zip(tiles, (1.0, -1.0), strict=True):
+            tile.update(x, d * sign, 0.1 * sign)
+    assert fb.max(fb.abs(tiles[0].weight)).item() > 0.0
+    np.testing.assert_array_equal(tiles[0].weight.numpy(), tiles[1].weight.numpy())
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_a_learning_rate_of_zero_gives_no_pulses(name: str) -> None:
+    assert not np.any(tile_of(CELLS[name]).update(fb.asarray(X), fb.asarray(X @ TARGET.T), 0.0).numpy())
+
+
+def test_devices_of_a_cell_that_are_no_tuple_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unit_cell_devices are pulsed devices"):
+        analog.MixedPrecisionCompound(STEP)

@@ -61,6 +61,8 @@ def test_what_is_to_be_written_is_there(table: str, name: str) -> None:
         (lambda: fb.ones(()).reshpe, "'Tensor' object has no attribute 'reshpe': did you mean x.reshape?"),
         (lambda: MODEL.parameter, "'Linear' object has no attribute 'parameter': did you mean model.parameters?"),
         (lambda: fb.ones(()).__bytes__, "'Tensor' object has no attribute '__bytes__'"),
+        (lambda: fb.float32.itemsiz, "'DType' object has no attribute 'itemsiz': did you mean x.dtype.itemsize?"),
+        (lambda: fb.float32.quux, "'DType' object has no attribute 'quux'"),
         (lambda: fb.quux, "module 'firebrick' has no attribute 'quux'"),
     ],
 )  # fmt: skip

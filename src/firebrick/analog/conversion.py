@@ -54,7 +54,7 @@ def convert(
         The analog model. Weights outside of the bounds of their devices are clipped, with a warning of how many.
 
     Raises:
-        ConfigError: No layer is converted, or a pattern matches no layer.
+        ConfigError: No layer is converted, a pattern matches no layer, or an argument has the wrong type.
 
     Example:
         >>> import firebrick as fb
@@ -63,6 +63,15 @@ def convert(
         >>> [type(m).__module__.split(".")[1] for m in made.layers]
         ['analog', 'nn', 'nn']
     """
+    given: Any = model
+    if not isinstance(given, Module):
+        raise ConfigError("analog.convert: model is a module", repr(given)[:60], "pass a model of layers of fb.nn")
+    if not callable(config):
+        _check_config("config is an RPUConfig, or a function that returns one", config)
+    if isinstance(exclude, str):
+        raise ConfigError(
+            "analog.convert: exclude is a list of patterns", repr(exclude)[:60], f"pass exclude=[{exclude!r:.60}]"
+        )
     own = generator or (initial_generator().fork() if seed is None else Generator(seed))
     if isinstance(model, (*KINDS, *WITHOUT_FORM, nn.MultiheadAttention)):
         root = _Root(model)
@@ -81,6 +90,8 @@ def convert(
         if any(fnmatchcase(path, pattern) for pattern in exclude):
             continue
         of_layer = config(path, layer) if callable(config) else config
+        if of_layer is not None:
+            _check_config(f"the configuration of {path} is an RPUConfig, or None", of_layer)
         if of_layer is not None and id(layer) in reasons:
             left.append(f"{path} ({reasons[id(layer)]})")
         elif of_layer is not None:
@@ -112,6 +123,11 @@ def convert(
             "scale them with MappingParameter(weight_scaling_omega=…)", UserWarning,
         )  # fmt: skip
     return twin
+
+
+def _check_config(what: str, config: Any) -> None:
+    if not isinstance(config, RPUConfig):
+        raise ConfigError(f"analog.convert: {what}", repr(config)[:60], "pass e.g. analog.RPUConfig(analog.SoftBoundsDevice())")
 
 
 def _made(twin: Module, chosen: Mapping[int, RPUConfig], own: Generator) -> tuple[dict[int, Module], int]:

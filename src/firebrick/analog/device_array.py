@@ -19,17 +19,18 @@ from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32
-from firebrick.core.errors import ConfigError
+from firebrick.core.errors import ConfigError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import log, maximum, minimum, where
+from firebrick.functions.elementwise import log, logical_not, maximum, minimum, where
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
 from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import sum as total
+from firebrick.functions.utility import all as all_of
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.random import Generator
 
@@ -265,6 +266,13 @@ class DeviceArray(Module):
         if p.nu_std > 0.0:
             nu = nu * (normals(self.generator.key(device=device), self.rows, self.columns, 0) * p.nu_std + 1.0)
         if p.nu_k != 0.0:
+            least = (first - p.w_offset) / p.wg_ratio + p.g_offset
+            if hooks.trace() is None and not bool(all_of(least > 0.0).item()):
+                raise OutOfRangeError(
+                    "Tile.drift: conductances (w - w_offset) / wg_ratio + g_offset above 0, of which nu_k takes the logarithm",
+                    f"{int(total(logical_not(least > 0.0)).item())} of {least.size} devices with others",
+                    "correct g_offset and w_offset, or leave out nu_k",
+                )  # fmt: skip
             nu = nu - log((first - p.w_offset) / p.wg_ratio + p.g_offset) * p.nu_k + p.nu_k * p.log_g0
         share = pow_(maximum(now - start, 1.0), -nu)
         offset = p.g_offset * p.wg_ratio + p.w_offset

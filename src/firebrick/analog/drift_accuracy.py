@@ -172,6 +172,9 @@ def accuracy_over_time(
     """
     name = "analog.accuracy_over_time"
     tiles = inference_tiles(model, name)
+    several: Any = times
+    if not isinstance(several, Iterable) or isinstance(several, str):
+        raise ConfigError(f"{name}: a sequence of times", repr(times)[:60], "pass e.g. (1.0, 86400.0)")
     given = tuple(time_of(name, t) for t in times)
     if not given or any(b <= a for a, b in pairwise(given)):
         raise ConfigError(f"{name}: times that increase", repr(tuple(times))[:80], "sort them")

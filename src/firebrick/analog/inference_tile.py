@@ -13,10 +13,12 @@ import numpy as np
 
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
-from firebrick.analog.tile import Tile
+from firebrick.analog.tangents import Linear, inside_jvp
+from firebrick.analog.tile import Tile, exact_backward, transposed_product
 from firebrick.analog.weight_limits import WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
+from firebrick.core.autocast import autocast
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
@@ -146,33 +148,27 @@ class InferenceTile(Tile):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        bound = None
-        if self.input_range is not None:
-            bound = self._range_for(vectors)
-            vectors = self._within_range(vectors, bound) / bound
-        weights = self._weights_of_pass()
-        factor = self._factor()
-        y = self._product(vectors, weights, self.config.forward, self.drawn_forward, "average_input", True)
-        if factor is not None:
+        return reshape(self._forward_pass(vectors)[0], (*x.shape[:-1], self.rows))
+
+    @autocast(None)
+    def _forward_pass(self, vectors: Tensor) -> tuple[Tensor, _Pass]:
+        """The product with its gradient, and what it was made of."""
+        io, ranged = self.config.forward, self.input_range
+        found = inside_jvp(vectors, self._forward_pass, io.is_perfect and ranged is None)
+        if found is None:
+            bound = None if ranged is None else self._range_for(vectors)
+            made = _Pass(self, vectors, self._weights_of_pass(), self._factor(), bound)
             with no_grad():
-                y = y * factor
-
-        def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
-            d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
-            x, w = r.inputs
-            d = d if factor is None else d * factor
-            of_x = None
-            if r.needs[0]:
-                with no_grad():
-                    w = matrix_transpose(w.detach())
-                of_x = self._product(d, w, self.config.backward, self.drawn_backward, "average_error", False)
-            return of_x, matmul(matrix_transpose(d), x) if r.needs[1] else None
-
-        if grad_enabled() and (vectors.node is not None or weights.node is not None):
-            hooks.record(_recorded("inference product", ("x", "weight"), pull), (vectors, weights), {}, (y,))
-        if bound is not None:
-            y = y * bound
-        return reshape(y, (*x.shape[:-1], self.rows))
+                y = self._product(made.inputs(vectors), made.weights, io, self.drawn_forward, "average_input", True)
+                y = y if made.factor is None else y * made.factor
+                y = y if bound is None else y * bound
+            found = y, made
+        y, made = found
+        operands = (vectors, made.weights) if ranged is None else (vectors, made.weights, ranged)
+        if grad_enabled() and any(t.node is not None for t in operands):
+            names = ("x", "weight", "input_range")[: len(operands)]
+            hooks.record(_recorded("inference product", names, made.pull), operands, {}, (y,))
+        return found
 
     def backward(self, d: Tensor) -> Tensor:
         """The analog product Wᵀ d of each vector, in evaluation with the weights that the tile shows.
@@ -180,12 +176,23 @@ class InferenceTile(Tile):
         Args:
             d: Float32 tensor [..., rows].
         """
-        vectors, factor = self._vectors("d", d, self.rows), self._factor()
-        with no_grad():
-            vectors = vectors if factor is None else vectors * factor
-            transposed = matrix_transpose(self.weight.detach() if self.training else self._shown_weights())
-        x = self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False)
-        return reshape(x, (*d.shape[:-1], self.columns))
+        vectors = self._vectors("d", d, self.rows)
+        weights = self.weight if self.training else self._passed(self._shown_weights())
+        return reshape(self._transposed(weights, self._factor(), vectors)[0], (*d.shape[:-1], self.columns))
+
+    @autocast(None)
+    def _transposed(self, weights: Tensor, factor: Tensor | None, d: Tensor) -> tuple[Tensor, Linear]:
+        """The product Wᵀ d with its gradient, and its linear function of tangents."""
+        io = self.config.backward
+        found = inside_jvp(d, partial(self._transposed, weights, factor), io.is_perfect)
+        if found is None:
+            with no_grad():
+                scaled, transposed = d if factor is None else d * factor, matrix_transpose(weights)
+            x = self._product(scaled, transposed, io, self.drawn_backward, "average_error", False)
+            found = x, partial(exact_backward, weights=weights, factor=factor, io=io)
+        if grad_enabled() and (d.node is not None or weights.node is not None):
+            hooks.record(transposed_product(None, factor, io), (d, weights), {}, (found[0],))
+        return found
 
     def _factor(self) -> Tensor | None:
         """Digital factors of the outputs, [rows]."""
@@ -205,12 +212,17 @@ class InferenceTile(Tile):
                 found = modified(found, self.config.modifier, *self._draws(self.rows))
             if self.training:
                 self._note(time=full_like(self.time, -1.0))
+        return self._passed(found)
+
+    def _passed(self, found: Tensor) -> Tensor:
+        """Weights that are used in place of the tile's own, with the gradient of these."""
         if grad_enabled() and self.weight.node is not None:
             hooks.record(_PASSED, (self.weight,), {}, (found,))
         return found
 
     def _shown_weights(self) -> Tensor:
-        return where(self.time >= 0.0, self.shown.detach(), self.weight.detach())
+        with no_grad():
+            return where(self.time >= 0.0, self.shown.detach(), self.weight.detach())
 
     def _draws(self, rows: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
         """What draws normal and what draws uniform numbers [rows, columns]; each call draws others."""
@@ -242,22 +254,6 @@ class InferenceTile(Tile):
                 self._note(range_of_data=bound - learned, range_batches=seen + astype(counts, float32))
             return maximum(bound, 1e-12)  # inputs are divided by it
 
-    def _within_range(self, x: Tensor, bound: Tensor) -> Tensor:
-        """Inputs clipped to the range, with the gradient that ``InputRangeParameter`` states."""
-        assert self.input_range is not None
-        with no_grad():
-            found = clip(x.detach(), -bound, bound)
-
-        def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
-            g = cotangents[0] if isinstance(cotangents, tuple) else cotangents
-            x, _ = r.inputs
-            inside = where(absolute(x) <= bound, g, 0.0) if r.needs[0] else None
-            return inside, self.config.input_range.gradient(x, bound, g) if r.needs[1] else None
-
-        if grad_enabled() and (x.node is not None or self.input_range.node is not None):
-            hooks.record(_recorded("input range", ("x", "input_range"), pull), (x, self.input_range), {}, (found,))
-        return found
-
     def set_input_range(self, bound: float) -> None:
         """Set the input range; no later batch changes it but by training.
 
@@ -284,6 +280,7 @@ class InferenceTile(Tile):
 
     # programming and drift
 
+    @autocast(None)
     def program_weights(self, *, again: bool = False) -> None:
         """Program the weights: from now on the tile shows, in evaluation, those of its conductances.
 
@@ -335,6 +332,7 @@ class InferenceTile(Tile):
                 f"±{self.config.clip.fixed_value:g} and are clipped", UserWarning,
             )  # fmt: skip
 
+    @autocast(None)
     def drift_weights(self, t_inference: float) -> None:
         """Read the weights at a time after programming, with drift and new read noise, and compensate the drift.
 
@@ -456,6 +454,57 @@ class InferenceTile(Tile):
                 commit.rebind(self.scale, self.scale.detach() * factors[:, 0])
             commit.rebind(self.time, full_like(self.time, -1.0))
             commit.apply()
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What one product was made of. Called, it is the product's linear function of tangents of the inputs.
+
+    Attributes:
+        tile: The tile.
+        vectors: The inputs.
+        weights: Those of the product, whose gradient is that of the tile's weights.
+        factor: Digital factors of the outputs; None for 1.
+        bound: The input range; None without one.
+    """
+
+    tile: InferenceTile
+    vectors: Tensor
+    weights: Tensor
+    factor: Tensor | None
+    bound: Tensor | None
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Inputs clipped to the range, in units of it."""
+        return x if self.bound is None else clip(x, -self.bound, self.bound) / self.bound
+
+    def inside(self, x: Tensor, v: Tensor) -> Tensor:
+        """A gradient or tangent of the inputs, which is 0 for inputs that are clipped."""
+        return v if self.bound is None else where(absolute(x.detach()) <= self.bound, v, 0.0)
+
+    @autocast(None)
+    def __call__(self, tangent: Tensor) -> Tensor:
+        y = matmul(self.inside(self.vectors, tangent), matrix_transpose(self.weights))
+        y = y if self.factor is None else y * self.factor
+        scale = self.tile.config.forward.out_scale
+        return y if scale == 1.0 else y * scale
+
+    @autocast(None)
+    def pull(self, cotangents: Any, r: Vjp) -> tuple[Tensor | None, ...]:
+        """The gradients of inputs, weights and input range; that of the range is ``InputRangeParameter.gradient``."""
+        d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
+        d = d if self.bound is None else d * self.bound
+        x, weights, ranged = r.inputs[0], r.inputs[1], self.bound is not None and r.needs[2]
+        of_x, of_range = None, None
+        if r.needs[0] or ranged:
+            of_x = self.tile._transposed(weights, self.factor, d)[0]
+            of_x = of_x if self.bound is None else of_x / self.bound
+        if ranged and self.bound is not None and of_x is not None:
+            of_range = self.tile.config.input_range.gradient(x, self.bound, of_x)
+        d = d if self.factor is None else d * self.factor
+        of_weights = matmul(matrix_transpose(d), self.inputs(x)) if r.needs[1] else None
+        found = (self.inside(x, of_x) if r.needs[0] and of_x is not None else None), of_weights
+        return found if self.bound is None else (*found, of_range)
 
 
 def time_of(name: str, seconds: Any) -> float:

@@ -12,6 +12,7 @@ from firebrick.analog.config import RPUConfig
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.inference_tile import InferenceTile
 from firebrick.analog.tile import Tile
+from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import concat
 from firebrick.nn import Module
@@ -87,8 +88,18 @@ class TileArray(Module):
 
         Returns:
             Number of weights that were clipped.
+
+        Raises:
+            ShapeError: The shape is not that of the layer; nothing was changed.
+            OutOfRangeError: A weight is not finite; nothing was changed.
         """
         given = np.asarray(weights.numpy() if isinstance(weights, Tensor) else weights, np.float32)
+        if given.shape != (self.rows, self.columns):
+            received = str(list(given.shape))
+            raise ShapeError(f"TileArray.set_weights: weights are [{self.rows}, {self.columns}]", received, "reshape them")
+        if not np.isfinite(given).all():
+            bad = f"{np.count_nonzero(~np.isfinite(given))} of {given.size} that are not"
+            raise OutOfRangeError("TileArray.set_weights: weights that are finite", bad, "find out where they came from")
         scales = self.mapping.scales(given)
         clipped = 0
         for row, a in zip(self.tiles, self.of_rows, strict=True):

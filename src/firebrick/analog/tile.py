@@ -15,12 +15,14 @@ from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
+from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.unit_cells import UnitCell
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
+from firebrick.core.autocast import autocast, wide
 from firebrick.core.commit import Commit
-from firebrick.core.dtypes import float32, python_scalar
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
+from firebrick.core.dtypes import float32, int32, python_scalar
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
@@ -28,10 +30,13 @@ from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import where
+from firebrick.functions.elementwise import astype, equal, greater, isfinite, logical_and, logical_not, where
 from firebrick.functions.linear import matmul
-from firebrick.functions.movement import matrix_transpose, reshape
+from firebrick.functions.movement import concat, matrix_transpose, reshape
+from firebrick.functions.searching import argmax
+from firebrick.functions.statistical import cumulative_sum
 from firebrick.functions.statistical import max as largest
+from firebrick.functions.utility import all as all_of
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.random import Generator, initial_generator
@@ -127,15 +132,29 @@ class Tile(Module):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        before = rows_before(x)
-        y = self._product(vectors, self.weight, self.config.forward, self.drawn_forward, "average_input", True, before)
-        if self.scale is not None:
-            with no_grad():
-                y = y * self.scale
-        if grad_enabled() and (x.node is not None or self.weight.node is not None):
-            op = _recorded(partial(self._pull, before))
-            hooks.record(op, (vectors, self.weight), {}, (y,))
-        return reshape(y, (*x.shape[:-1], self.rows))
+        return reshape(self._forward(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows))
+
+    @autocast(None)
+    def _forward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
+        """The product with its gradient, and its linear function of tangents."""
+        io = self.config.forward
+        found = inside_jvp(vectors, partial(self._forward, before), io.is_perfect)
+        if found is None:
+            y = self._product(vectors, self.weight, io, self.drawn_forward, "average_input", True, before)
+            if self.scale is not None:
+                with no_grad():
+                    y = y * self.scale
+            found = y, self._along
+        if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
+            hooks.record(_recorded(partial(self._pull, before)), (vectors, self.weight), {}, (found[0],))
+        return found
+
+    @autocast(None)
+    def _along(self, tangent: Tensor) -> Tensor:
+        """The exact product of a tangent of the inputs."""
+        y = matmul(tangent, matrix_transpose(self.weight))
+        y = y if self.scale is None else y * self.scale.detach()
+        return y if self.config.forward.out_scale == 1.0 else y * self.config.forward.out_scale
 
     def backward(self, d: Tensor) -> Tensor:
         """The analog product Wᵀ d of each vector.
@@ -144,13 +163,22 @@ class Tile(Module):
             d: Float32 tensor [..., rows].
         """
         vectors = self._vectors("d", d, self.rows)
-        return reshape(self._backward(vectors, rows_before(d)), (*d.shape[:-1], self.columns))
+        return reshape(self._backward(rows_before(d), vectors)[0], (*d.shape[:-1], self.columns))
 
-    def _backward(self, vectors: Tensor, before: int) -> Tensor:
-        with no_grad():
-            vectors = vectors if self.scale is None else vectors * self.scale
-            transposed = matrix_transpose(self.weight)
-        return self._product(vectors, transposed, self.config.backward, self.drawn_backward, "average_error", False, before)
+    @autocast(None)
+    def _backward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
+        """The product with its gradient, which is that of the exact product, and its linear function of tangents."""
+        io = self.config.backward
+        found = inside_jvp(vectors, partial(self._backward, before), io.is_perfect)
+        if found is None:
+            with no_grad():
+                scaled = vectors if self.scale is None else vectors * self.scale
+                transposed = matrix_transpose(self.weight)
+            x = self._product(scaled, transposed, io, self.drawn_backward, "average_error", False, before)
+            found = x, partial(exact_backward, weights=self.weight, factor=self.scale, io=io)
+        if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
+            hooks.record(transposed_product(None, self.scale, io), (vectors, self.weight), {}, (found[0],))
+        return found
 
     def _product(
         self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool, before: int = 0
@@ -169,14 +197,20 @@ class Tile(Module):
         if not self.training or n == 0:
             return where(before > 0.0, before, 1.0) + top[:, None] * 0.0
         kept = 1.0 - io.nm_decay
-        powers = np.arange(1, n + 1)
-        weights = np.tril(kept ** (powers[:, None] - powers[None, :])) * io.nm_decay
-        first = where(before > 0.0, before, top[0])
-        sent = partial(asarray, dtype=float32, device=x.device)
-        means = matmul(sent(weights), reshape(top, (n, 1))) + first * sent(kept ** powers[:, None])
+        started = before > 0.0
+        first = where(started, before, top[argmax(astype(greater(top, 0.0), int32))])
+        leading = logical_and(logical_not(started), equal(cumulative_sum(top), 0.0))  # vectors of zeros start no mean
+        means = where(leading, first, top) * io.nm_decay
+        past = 1
+        while past < n:  # the sum over 2, 4, 8, … vectors up to each one
+            means = means + concat([means[:past] * 0.0, means[:-past] * kept**past])
+            past *= 2
+        powers = asarray(kept ** np.arange(1, n + 1), dtype=float32, device=x.device)
+        means = reshape(means + first * powers, (n, 1))
         setattr(self, name, means[n - 1, 0])
         return means
 
+    @autocast(None)
     def _pull(self, before: int, cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
         d = cotangents[0] if isinstance(cotangents, tuple) else cotangents
         x, _ = r.inputs
@@ -184,7 +218,7 @@ class Tile(Module):
         if r.needs[1]:
             of_weights = matmul(matrix_transpose(d if self.scale is None else d * self.scale), x)
             keep(of_weights, (Factors(x, d),))
-        return (self._backward(d, before) if r.needs[0] else None), of_weights
+        return (self._backward(before, d)[0] if r.needs[0] else None), of_weights
 
     # update
 
@@ -200,15 +234,19 @@ class Tile(Module):
             The number of pulses that each device got, int32 [rows, columns]; zeros where the update is by arithmetic.
 
         Raises:
-            ShapeError: x and d do not fit the tile or each other.
-            OutOfRangeError: x, d or lr is not finite.
+            ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
+            DTypeError: x, d or lr is not float32.
+            OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` it is an ``ExecutionError`` where
+                the update is by pulses; where it is by arithmetic, the weights are not finite then.
         """
         x, d = self._vectors("x", x, self.columns), self._vectors("d", d, self.rows)
         if x.shape[0] != d.shape[0]:
             raise ShapeError(
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
-        with no_grad():
+        _check_rate("Tile.update", lr)
+        _check_finite("Tile.update", x=x, d=d, lr=lr)
+        with no_grad(), autocast(None):
             x, d = x.detach(), d.detach() if self.scale is None else d.detach() / self.scale
             model = self.config.device
             if isinstance(model, UnitCell):
@@ -234,12 +272,17 @@ class Tile(Module):
             lr: Learning rate: a number or a 0-d tensor.
 
         Raises:
+            ShapeError: The shape is not that of the tile, or lr is no 0-d tensor.
             UnsupportedError: The devices are updated by pulses, which a gradient alone does not decide.
         """
         if not self.by_arithmetic:
             raise UnsupportedError(
                 "Tile.descend: a tile that is updated by arithmetic", type(self.config.device).__name__, "call Tile.update"
             )
+        _check_rate("Tile.descend", lr)
+        if gradient.shape != (self.rows, self.columns):
+            received = describe("gradient", gradient)
+            raise ShapeError(f"Tile.descend: a gradient [{self.rows}, {self.columns}]", received, "reshape it")
         with no_grad():
             change = gradient.detach() if self.scale is None else gradient.detach() / (self.scale * self.scale)[:, None]
             self.arrays[0].change(change * -lr, self.config.update.pulse_type)
@@ -265,6 +308,7 @@ class Tile(Module):
 
         Raises:
             ShapeError: The shape is not that of the tile.
+            OutOfRangeError: A weight is not finite; under ``fb.jit`` that is not known.
         """
         clipped = self.place(weights)
         if clipped:
@@ -286,6 +330,12 @@ class Tile(Module):
             raise ShapeError(
                 f"Tile.set_weights: weights are [{self.rows}, {self.columns}]", describe("weights", given), "reshape them"
             )
+        check_devices("Tile.set_weights", weights=given, weight=self.weight)
+        if given.dtype is not float32:
+            if given.dtype.kind == "complex":
+                raise DTypeError("Tile.set_weights: weights are real", describe("weights", given), "take the real part first")
+            given = astype(given, float32)
+        _check_finite("Tile.set_weights", weights=given)
         model = self.config.device
         with no_grad():
             wanted = [given.detach()] if not isinstance(model, UnitCell) else model.parts(given.detach())
@@ -335,6 +385,11 @@ class Tile(Module):
             ConfigError: The device cannot be reset, or an argument has no meaning.
         """
         count = self.columns if count is None else count
+        for name, number in (("first", first), ("count", count)):
+            if type(python_scalar(number)) is not int:
+                raise ConfigError(
+                    f"Tile.reset: {name} is an int", repr(number)[:60], "pass the number of a column, and how many"
+                )
         if not 0 <= first < self.columns or not 0 <= count <= self.columns or not 0.0 <= probability <= 1.0:
             given = f"{first}, {count}, {probability}"
             raise ConfigError(f"Tile.reset: columns below {self.columns}, and a probability", given, "correct them")
@@ -358,6 +413,7 @@ class Tile(Module):
 
         Raises:
             ConfigError: ``seconds`` is no number > 0.
+            OutOfRangeError: ``nu_k`` is not 0, and a conductance, of which the logarithm is taken, is not above 0.
         """
         given: Any = python_scalar(seconds)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 < given < math.inf:
@@ -375,10 +431,40 @@ class Tile(Module):
         if not isinstance(v, Tensor):
             raise not_a_tensor("Tile", name, v, self.weight.device.name)
         check_devices("Tile", **{name: v, "weight": self.weight})
+        v = wide(v)  # hardware is simulated in float32, also in mixed precision
         if v.dtype is not float32:
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")
         check_shape("Tile", name, v, f"..., {size}", size)
         return v if v.ndim == 2 else reshape(v, (math.prod(v.shape[:-1]), size))
+
+
+def _check_rate(name: str, lr: Any) -> None:
+    """Raise unless a learning rate is a number, or a 0-d tensor of float32."""
+    if isinstance(lr, Tensor):
+        if lr.shape != ():
+            raise ShapeError(f"{name}: lr is a number, or a 0-d tensor", describe("lr", lr), "pass one rate")
+        if lr.dtype is not float32:
+            raise DTypeError(f"{name}: a learning rate in a tensor is float32", describe("lr", lr), "cast it")
+        return
+    given: Any = python_scalar(lr)
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise OperandError(f"{name}: lr is a number, or a 0-d tensor", repr(lr)[:60], "pass e.g. 0.1")
+
+
+def _check_finite(name: str, **given: Any) -> None:
+    """Raise OutOfRangeError for a tensor or number that is not finite; not inside a trace, where values are not known."""
+    if hooks.trace() is not None:
+        return
+    for what, value in given.items():
+        if isinstance(value, Tensor):
+            good = bool(all_of(isfinite(value.detach())).item())
+            shown = describe(what, value)
+        else:
+            good, shown = abs(value) <= float(np.finfo(np.float32).max), f"{what}={value!r:.40}"
+        if not good:
+            raise OutOfRangeError(
+                f"{name}: {what} is finite in float32", shown, "find out where NaN, infinity or the large value came from"
+            )
 
 
 def rows_before(vectors: Tensor) -> int:
@@ -396,3 +482,41 @@ def _recorded(pull: Any) -> Op:
         samples=lambda rng, dtype: [], cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none",
         tolerance=0,
     )  # fmt: skip
+
+
+@autocast(None)
+def exact_backward(tangent: Tensor, weights: Tensor, factor: Tensor | None, io: IOParameters) -> Tensor:
+    """The exact product Wᵀ d of a tangent of the errors.
+
+    Args:
+        tangent: Of the errors [samples, rows].
+        weights: W, [rows, columns].
+        factor: Digital factors of the outputs; None for 1.
+        io: Periphery of the product.
+    """
+    x = matmul(tangent if factor is None else tangent * factor.detach(), weights)
+    return x if io.out_scale == 1.0 else x * io.out_scale
+
+
+def transposed_product(weights: Tensor | None, factor: Tensor | None, io: IOParameters) -> Op:
+    """The entry of the tape for a product Wᵀ d, from which second derivatives come: its gradient is that of the exact product.
+
+    Args:
+        weights: W of the product, [rows, columns], whose gradient is that of the second operand; None where they are equal.
+        factor: Digital factors of the outputs; None for 1.
+        io: Periphery of the product.
+    """
+
+    @autocast(None)
+    def pull(cotangents: Any, r: Vjp) -> tuple[Tensor | None, Tensor | None]:
+        g = cotangents[0] if isinstance(cotangents, tuple) else cotangents
+        g = g if io.out_scale == 1.0 else g * io.out_scale
+        d, of_d, of_weights = r.inputs[0], None, None
+        if r.needs[0]:
+            of_d = matmul(g, matrix_transpose(r.inputs[1] if weights is None else weights))
+            of_d = of_d if factor is None else of_d * factor.detach()
+        if r.needs[1]:
+            of_weights = matmul(matrix_transpose(d if factor is None else d * factor.detach()), g)
+        return of_d, of_weights
+
+    return _recorded(pull)

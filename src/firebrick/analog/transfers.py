@@ -30,7 +30,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import clip, logical_and, logical_xor, maximum, not_equal, trunc, where
+from firebrick.functions.elementwise import clip, logical_and, logical_xor, maximum, not_equal, sign, trunc, where
 from firebrick.functions.movement import matrix_transpose
 from firebrick.functions.statistical import max as largest
 
@@ -184,15 +184,19 @@ class TransferCompound(UnitCell):
 
     def _gradient(self, tile: Tile, x: Tensor, d: Tensor, rate: Tensor, samples: int) -> Tensor:
         """Update the first array."""
-        fast = rate
-        if self.fast_lr > 0.0:
-            fast = rate * self.fast_lr if self.scale_fast_lr else rate * 0.0 + self.fast_lr
+        fast = self._fast_rate(rate)
         return tile.arrays[0].apply_pulses(pulses_of(x, d, fast, tile.config.update, self.granularity, tile.generator))
 
+    def _fast_rate(self, rate: Tensor) -> Tensor:
+        """The learning rate of the first array, with the sign of the update's; 0 if that is 0."""
+        if self.fast_lr <= 0.0:
+            return rate
+        return (rate if self.scale_fast_lr else sign(rate)) * self.fast_lr
+
     def _transfer_rate(self, stage: int, rate: Tensor) -> Tensor:
-        """The learning rate of a transfer."""
+        """The learning rate of a transfer, which is positive: the first array has the sign of the update."""
         own = self.transfer_lr_vec[stage] if self.transfer_lr_vec else self.transfer_lr
-        return rate * own if self.scale_transfer_lr else rate * 0.0 + own
+        return absolute(rate) * own if self.scale_transfer_lr else rate * 0.0 + own
 
     def _transfer(self, tile: Tile, stage: int, rate: Tensor) -> list[Tensor]:
         """Transfer columns, or rows, of an array to the next one; the numbers of pulses."""
@@ -414,11 +418,9 @@ class ChoppedTransferCompound(TransferCompound):
                 means.append(state[name].detach())
             scale = self.fast_lr * tile.config.update.desired_bl * self._fast_step
             fast = scale / maximum(means[0] * means[1], 1e-30)
-            fast = fast * rate if self.scale_fast_lr else fast
+            fast = fast * (rate if self.scale_fast_lr else sign(rate))
         else:
-            fast = rate
-            if self.fast_lr > 0.0:
-                fast = rate * self.fast_lr if self.scale_fast_lr else rate * 0.0 + self.fast_lr
+            fast = self._fast_rate(rate)
         state["rate_of_fast"]._rebind(fast)
         x = where(state["chopper_in"].detach(), -x, x)
         d = where(state["chopper_out"].detach(), -d, d)

@@ -72,10 +72,11 @@ class UnitCell:
 
     def __post_init__(self) -> None:
         keep_python_numbers(self)
-        devices = tuple(self.unit_cell_devices)
+        given: Any = self.unit_cell_devices
+        devices = tuple(given) if isinstance(given, (tuple, list)) else ()
         if not devices or not all(isinstance(d, PulsedDevice) for d in devices):
             raise ConfigError(
-                f"{type(self).__name__}: unit_cell_devices are pulsed devices", repr(devices)[:80],
+                f"{type(self).__name__}: unit_cell_devices are pulsed devices", repr(given)[:80],
                 "pass e.g. (analog.SoftBoundsDevice(), analog.SoftBoundsDevice())",
             )  # fmt: skip
         object.__setattr__(self, "unit_cell_devices", devices)

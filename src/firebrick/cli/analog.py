@@ -65,6 +65,8 @@ def response(
     table: Path | None,
 ) -> None:  # fmt: skip
     """Response of DEVICE, a preset or a class, to pulses up and then down."""
+    if plot is not None:
+        check_picture("--plot", plot)
     found = hardware.response(
         device_of(device), pulses, devices=devices, cycles=cycles, seed=seed, spread=not no_spread, noise=not no_noise
     )
@@ -89,6 +91,8 @@ def fit(device: str, file: Path, parameters: str | None, plot: Path | None) -> N
     FILE is a CSV with the columns direction (1 or -1) and weight, a row a pulse; a first row of direction 0 has
     the weight before the first pulse.
     """
+    if plot is not None:
+        check_picture("--plot", plot)
     names = FITTED if parameters is None else tuple(n.strip() for n in parameters.split(","))
     found = hardware.fit(device_of(device), file, parameters=names)
     click.echo(str(found))

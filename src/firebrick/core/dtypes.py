@@ -64,7 +64,7 @@ class DType:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that dtypes have not; it names what to write."""
-            raise UnknownNameError("'DType' object", name, OF_DTYPES, DType, "x.dtype.{}")
+            raise UnknownNameError("'DType' object", name, OF_DTYPES, lambda: dir(DType), "x.dtype.{}")
 
     @property
     def is_floating(self) -> bool:

@@ -1,0 +1,144 @@
+"""Second derivatives and forward mode through tiles, beside those of the digital layer with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import analog, nn
+from firebrick.core.errors import GradientError, UnsupportedError
+
+RNG = np.random.default_rng(3)
+W = RNG.normal(size=(3, 4)).astype(np.float32)
+X = fb.asarray(RNG.normal(size=(2, 4)).astype(np.float32))
+V = fb.asarray(RNG.normal(size=(2, 4)).astype(np.float32))
+PERFECT = analog.IOParameters(is_perfect=True)
+EXACT: dict[str, analog.RPUConfig] = {
+    "tile": analog.RPUConfig(analog.FloatingPointDevice(), forward=PERFECT, backward=PERFECT),
+    "scaled tile": analog.RPUConfig(
+        analog.FloatingPointDevice(),
+        forward=PERFECT,
+        backward=PERFECT,
+        mapping=analog.MappingParameter(weight_scaling_omega=0.5),
+    ),
+    "inference tile": analog.InferenceRPUConfig(forward=PERFECT),
+    "inference tile with an input range": analog.InferenceRPUConfig(
+        forward=PERFECT, input_range=analog.InputRangeParameter(enable=True, init_from_data=0)
+    ),
+}
+
+
+class Pair(nn.Module):
+    """A digital layer, and a layer behind it."""
+
+    def __init__(self, second: nn.Module) -> None:
+        self.first = nn.Linear(4, 4, generator=fb.random.Generator(5))
+        self.second = second
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return fb.tanh(self.second(fb.tanh(self.first(x))))
+
+
+def pairs(name: str) -> tuple[Pair, Pair]:
+    """The same network with a digital and with an analog second layer."""
+    digital = nn.Linear(4, 3, generator=fb.random.Generator(1))
+    digital.weight = nn.Parameter(fb.asarray(W))
+    made = analog.Linear(4, 3, config=EXACT[name], seed=0)
+    made.tiles.set_weights(W)
+    made.bias = nn.Parameter(digital.bias.detach())
+    return Pair(digital), Pair(made)
+
+
+def close(a: Any, b: Any) -> None:
+    assert np.abs(b.numpy()).max() > 1e-3
+    np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5 * np.abs(b.numpy()).max())
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_penalty_of_gradients_has_the_gradient_of_the_digital_layer(name: str) -> None:
+    digital, made = pairs(name)
+
+    def penalty(model: Pair) -> fb.Tensor:
+        return fb.sum(fb.grad(lambda x: fb.sum(model(x) ** 2) + fb.sum(x**3))(X) ** 2)
+
+    (_, want), (_, got) = fb.value_and_grad(penalty)(digital), fb.value_and_grad(penalty)(made)
+    close(got[made.first.weight], want[digital.first.weight])
+    tile = made.second.tiles.tiles[0][0]
+    factor = 1.0 if tile.scale is None else tile.scale.detach()[:, None]
+    close(got[tile.weight], want[digital.second.weight] * factor)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_forward_mode_and_hessians_are_those_of_the_digital_layer(name: str) -> None:
+    digital, made = (m.eval() for m in pairs(name))
+
+    def along(m: Pair) -> fb.Tensor:
+        return fb.jvp(m, (X,), (V,))[1]
+
+    def hessian(m: Pair) -> fb.Tensor:
+        return fb.hessian(lambda v: fb.sum(m(v) ** 2))(X[0])
+
+    def of_tangent(m: Pair) -> fb.Tensor:
+        return fb.grad(lambda x: fb.sum(fb.jvp(m, (x,), (V,))[1] ** 2))(X)
+
+    for derivative in (along, hessian, of_tangent):
+        close(derivative(made), derivative(digital))
+
+
+def test_a_tangent_passes_the_converters_as_a_gradient_does() -> None:
+    tile = analog.Tile(3, 4, analog.RPUConfig(analog.FloatingPointDevice(), backward=PERFECT), seed=0)
+    tile.set_weights(W)
+    close(fb.jvp(tile, (X,), (V,))[1], V @ fb.asarray(W.T))  # the derivative of the rounded product would be 0 or of its scale
+    close(fb.jvp(tile.backward, (X[:, :3],), (V[:, :3],))[1], V[:, :3] @ fb.asarray(W))
+    close(fb.grad(lambda d: fb.sum(tile.backward(d) * V))(X[:, :3]), V @ fb.asarray(W.T))
+
+
+def test_inputs_beyond_the_range_have_no_tangent() -> None:
+    tile = analog.InferenceTile(3, 4, EXACT["inference tile with an input range"], seed=0)  # type: ignore[arg-type]
+    tile.set_weights(W)
+    x = fb.asarray([[5.0, 0.5, -4.0, 1.0]])
+    close(fb.jvp(tile, (x,), (fb.ones((1, 4)),))[1], fb.asarray([[0.0, 1.0, 0.0, 1.0]]) @ fb.asarray(W.T))
+
+
+def test_forward_mode_around_examples_is_refused_where_converters_round() -> None:
+    tile = analog.Tile(3, 4, analog.RPUConfig(analog.FloatingPointDevice()), seed=0)
+    call: Callable[[fb.Tensor], fb.Tensor] = fb.vmap(tile)
+    with pytest.raises(UnsupportedError, match=r"put fb\.vmap around fb\.jvp"):
+        fb.jvp(call, (X,), (V,))
+
+
+def test_pulses_do_not_follow_from_a_penalty_of_gradients() -> None:
+    layer = analog.Linear(4, 3, config=analog.RPUConfig(analog.SoftBoundsDevice(), forward=PERFECT, backward=PERFECT), seed=0)
+
+    def penalty(m: analog.Linear) -> fb.Tensor:
+        return fb.sum(fb.grad(lambda x: fb.sum(m(x) ** 2))(X) ** 2)
+
+    _, gradients = fb.value_and_grad(penalty)(layer)
+    with pytest.raises(GradientError, match="penalties of the weights"):
+        analog.SGD(layer, 0.1).update(layer, gradients)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", [*EXACT, "with converters", "for inference"])
+def test_mixed_precision_leaves_tiles_in_float32(kind: str, dtype: str) -> None:
+    others = {"with converters": analog.RPUConfig(analog.FloatingPointDevice()), "for inference": analog.InferenceRPUConfig()}
+    config = {**EXACT, **others}[kind]
+
+    def results(mixed: bool) -> list[Any]:
+        tile = (analog.InferenceTile if isinstance(config, analog.InferenceRPUConfig) else analog.Tile)(3, 4, config, seed=0)
+        tile.set_weights(W)
+        x = fb.astype(fb.astype(X, dtype), fb.float32)
+        with fb.autocast(dtype if mixed else None):
+            y, tangent = fb.jvp(tile, (x,), (V,))
+            _, gradients = fb.value_and_grad(lambda t: fb.sum(t(fb.astype(x, dtype if mixed else "float32")) ** 2))(tile)
+            gradient = gradients[tile.weight]
+            tile.update(x, y, 0.1)
+        return [y, tangent, gradient, tile.weight]
+
+    for got, want in zip(results(True), results(False), strict=True):
+        assert got.dtype is fb.float32
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
