@@ -192,7 +192,8 @@ class KeyValueCache:
                 )  # fmt: skip
             self.keys, self.values, self._memory = None, None, None
         else:
-            self._keep(self.keys, self.values, zeros_like(self.filled))
+            # zeros, since what is masked still has a weight of 0, and 0 · NaN of the sequence before would be NaN
+            self._keep(zeros_like(self.keys), zeros_like(self.values), zeros_like(self.filled))
         self._failed = False
 
     def state(self) -> CacheState:
