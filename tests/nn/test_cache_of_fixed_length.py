@@ -62,6 +62,19 @@ def test_all_tokens_and_later_sequences_are_one_graph() -> None:
 
 @devices
 @ways
+def test_a_sequence_of_nan_does_not_reach_the_next_one(device: str, wrap: Any) -> None:
+    layer, x = attention(device)
+    whole, cache = layer(x, causal=True).numpy(), nn.KeyValueCache(6)
+    step = wrap(lambda x, cache: layer(x, causal=True, cache=cache))
+    step(fb.full_like(x, float("nan")), cache)
+    cache.reset()
+    for t in range(2):
+        np.testing.assert_allclose(step(x[:, t : t + 1], cache).numpy(), whole[:, t : t + 1], **CLOSE)
+    assert not fb.any(cache.state().keys[:, :, 2:]).item()
+
+
+@devices
+@ways
 def test_a_token_more_than_there_are_positions_is_refused_and_changes_nothing(device: str, wrap: Any) -> None:
     layer, x = attention(device)
     cache = nn.KeyValueCache(5)
