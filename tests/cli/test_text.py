@@ -294,6 +294,9 @@ def test_prompts_that_do_not_fit_are_refused(cat: Path, run: Run) -> None:
         (("--prompt", ""), "a text has at least one character"),
         (("--prompt", "a", "--stop", ""), "a text has at least one character"),
         (("--prompt", "a", "--tokens", 0), "0 is not in the range"),
+        (("--prompt", "a", "--temperature", "nan"), "nan is not a finite number"),
+        (("--prompt", "a", "--temperature", "inf"), "inf is not a finite number"),
+        (("--prompt", "a", "--top-p", "nan"), "nan is not a finite number"),
         (("--prompt", "a", "--beams", 2, "--top-k", 3), "nothing is drawn with --beams"),
         ((), "Missing option '--prompt'"),
     ):

@@ -41,6 +41,7 @@ def web(run: Path, folder: Path, batch: int, best: bool) -> None:
 
     model, found = load_run(run, best=best, device=_DEVICE)
     config = found.config
+    facts: dict[str, Any]
     if task_of(config) is forecasting:
         values = np.random.default_rng(0).normal(size=(batch, config["look_back"], len(config["columns"])))
         inputs, page, facts = [asarray(values.astype(np.float32), device=_DEVICE)], "plain", {}

@@ -228,6 +228,7 @@ def _settings(
     if top_p is not None and not 0.0 < number("generate", "top_p", top_p) <= 1.0:
         raise ConfigError("generate: top_p lies in (0, 1]", f"top_p={top_p!r}", "pass e.g. 0.9")
     kept = None if top_k is None else min(whole("generate", "top_k", top_k, 1), model.vocabulary)
+    kept = None if kept == model.vocabulary else kept  # all tokens: the draws of no setting
     stop = () if stop is None else stop
     ends = tuple(stop) if isinstance(stop, (tuple, list, set, frozenset)) else (stop,)
     ends = tuple(sorted({whole("generate", "stop", t, 0) for t in ends}))
@@ -240,7 +241,7 @@ def _settings(
     width = whole("generate", "beams", beams, 1)
     if width > 1 and on_token is not None:
         raise ConfigError("generate: beams are known at the end only", "on_token with beams", "leave one of them out")
-    if width > 1 and (kept is not None or top_p is not None):
+    if width > 1 and (top_k is not None or top_p is not None):
         raise ConfigError("generate: nothing is drawn with beams", "top_k or top_p with beams", "leave one of them out")
     if generator is not None and not isinstance(generator, Generator):
         raise ConfigError("generate: generator is a Generator", f"{generator!r:.60}", "pass fb.random.Generator(0)")

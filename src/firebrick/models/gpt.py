@@ -175,8 +175,8 @@ class GPT(Module):
         if positions == "rotary" and dim // heads % 2:
             raise ConfigError("GPT: rotary positions need an even number of features a head", f"{dim // heads}", "change heads")
         for key, given in (("base", base), ("eps", eps)):
-            value = number("GPT", key, given)
-            if not 0.0 <= value < float("inf") or (key == "base" and not value):
+            size = number("GPT", key, given)
+            if not 0.0 <= size < float("inf") or (key == "base" and not size):
                 least = "> 0" if key == "base" else "≥ 0"
                 raise ConfigError(
                     f"GPT: {key} is a finite number {least}", f"{key} = {given!r}", "leave it out for the default"
