@@ -62,6 +62,18 @@ def test_a_program_for_several_samples_has_the_plain_page(run: Run, trained: Pat
     assert Path("page/plain.js").exists()
 
 
+def test_the_program_of_a_language_model_takes_tokens(run: Run) -> None:
+    Path("text.txt").write_text("the cat sat on the mat. " * 60, encoding="utf-8")
+    tiny = ("--set", "dim=8", "--set", "heads=2", "--set", "layers=1", "--context", 16, "--epochs", 1, "--device", "numpy")
+    assert run("train", "text", "text.txt", *tiny, "--no-jit", "--out", "run").exit_code == 0
+    result = run("export", "web", "run", "--out", "page", "--batch", 2)
+    assert result.exit_code == 0, result.output
+    assert "page: text, gpt, " in result.output
+    plan = json.loads(Path("page/program.json").read_text())
+    assert [(x["name"], x["dtype"], x["shape"]) for x in plan["inputs"]] == [("tokens", "int64", [2, 16])]
+    assert [x["shape"] for x in plan["outputs"]] == [[2, 16, 256]]
+
+
 def test_what_is_no_run_is_an_error(run: Run) -> None:
     result = run("export", "web", "nowhere", "--out", "page")
     assert (result.exit_code, Path("page").exists()) == (1, False)

@@ -198,7 +198,9 @@ def test_a_resumed_run_is_bit_identical_to_one_that_was_not_stopped(text: Path, 
     assert "--context 8, and it has 16" in said(refused, 1)
     assert "--tokenizer bpe, and it has bytes" in said(refused, 1)
     text.write_text(TEXT.replace("mat", "rug"), encoding="utf-8")
-    assert "data of other text_sha256" in said(run("train", "text", text, "--out", "parts", "--resume", "--epochs", 3), 1)
+    other_text = said(run("train", "text", text, "--out", "parts", "--resume", "--epochs", 3), 1)
+    assert "data of other text_sha256" in other_text
+    assert "for text, as FILE" in " ".join(other_text.split())
 
 
 def test_bpe_is_trained_on_the_training_part_and_kept_with_the_run(text: Path, run: Run, tmp_path: Path) -> None:
@@ -265,6 +267,7 @@ def test_loaders_are_made_as_the_config_says(text: Path) -> None:
         (("train", "text", "short.txt"), 1, "expected more than 128 tokens, the context, in each part of the text"),
         (("train", "text", "short.txt", "--tokenizer", "words"), 2, "'words' is neither bytes nor bpe nor bpe:SIZE nor a file"),
         (("train", "text", "short.txt", "--tokenizer", "bpe:255"), 2, "a number of tokens of at least 256"),
+        (("train", "text", "short.txt", "--tokenizer", "bpe:99999999999999999999"), 2, "and at most 16777216"),
         (("train", "text", "short.txt", "--tokenizer", "bpe:x"), 2, "a number of tokens of at least 256"),
         (("train", "text", "short.txt", "--tokenizer", "short.txt"), 1, "a tokeniser is saved as JSON"),
         (("train", "text", "short.txt", "--data-dir", "short.txt"), 2, "FILE says where the text is"),
@@ -291,6 +294,9 @@ def test_prompts_that_do_not_fit_are_refused(cat: Path, run: Run) -> None:
         (("--prompt", ""), "a text has at least one character"),
         (("--prompt", "a", "--stop", ""), "a text has at least one character"),
         (("--prompt", "a", "--tokens", 0), "0 is not in the range"),
+        (("--prompt", "a", "--temperature", "nan"), "nan is not a finite number"),
+        (("--prompt", "a", "--temperature", "inf"), "inf is not a finite number"),
+        (("--prompt", "a", "--top-p", "nan"), "nan is not a finite number"),
         (("--prompt", "a", "--beams", 2, "--top-k", 3), "nothing is drawn with --beams"),
         ((), "Missing option '--prompt'"),
     ):

@@ -113,6 +113,33 @@ def test_a_stream_of_a_decoder_that_drops_a_leading_space_keeps_the_others() -> 
     assert "".join([stream.add(t) for t in tokens]) + stream.end() == tokenizer.decode(tokens) == words
 
 
+def test_a_stream_loses_nothing_where_a_decoder_changes_what_was_given_out() -> None:
+    library = imported("tokenizers")
+    names = ["<unk>", *(f"<0x{i:02X}>" for i in range(256)), "the", "cat"]
+    inner = library.Tokenizer(
+        library.models.BPE({n: i for i, n in enumerate(names)}, [], byte_fallback=True, unk_token="<unk>")
+    )
+    inner.decoder = library.decoders.Sequence([library.decoders.ByteFallback(), library.decoders.Fuse()])
+    tokenizer = SubwordTokenizer(inner.to_str())
+    a, half, the, cat = 1 + ord("a"), 1 + 0xE2, 257, 258
+    assert tokenizer.decode([a, half, the]) == "\ufffd\ufffdthe"  # the run of bytes as a whole is no UTF-8
+    stream = TextStream(tokenizer)
+    parts = [stream.add(t) for t in (a, half, the, cat)]
+    assert parts == ["a", "", "\ufffdthe", "cat"]
+    assert stream.end() == ""
+    stream = TextStream(tokenizer)
+    assert [stream.add(t) for t in (a, half)] == ["a", ""]
+    assert stream.end() == "\ufffd"
+
+
+def test_merges_that_a_file_drops_at_random_are_all_made() -> None:
+    imported("tokenizers")
+    tokenizer = SubwordTokenizer.train(TEXT, size=280)
+    saved = json.loads(tokenizer.to_json())
+    saved["model"]["dropout"] = 0.5
+    assert [SubwordTokenizer(json.dumps(saved)).encode(TEXT) for _ in range(3)] == [tokenizer.encode(TEXT)] * 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tokenizer_is_saved_loaded_and_copied(kind: str, tmp_path: Path) -> None:
     tokenizer: Any = made(kind)
@@ -136,6 +163,8 @@ def test_training_gives_the_same_tokens_each_time_and_one_size() -> None:
     assert SubwordTokenizer.train("ab", size=5000).vocabulary == 257  # nothing more to merge
     with pytest.raises(ConfigError, match=r"SubwordTokenizer\.train: size is an int ≥ 256"):
         SubwordTokenizer.train(TEXT, size=255)
+    with pytest.raises(ConfigError, match=r"SubwordTokenizer\.train: size is at most"):
+        SubwordTokenizer.train(TEXT, size=10**20)
 
 
 def test_settings_of_a_file_that_would_change_a_text_are_off() -> None:

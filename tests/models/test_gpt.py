@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -274,12 +275,79 @@ def test_names_that_are_missing_or_left_over_are_refused() -> None:
 # what does not fit
 
 
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_logits_that_are_not_finite_are_an_error_and_no_text(device: str) -> None:
+    ways: list[dict[str, Any]] = [
+        {"temperature": 0.0}, {}, {"top_k": 3}, {"top_p": 0.5}, {"stop": 3}, {"beams": 2}, {"on_token": lambda tokens: None},
+    ]  # fmt: skip
+    for bad in (math.nan, math.inf):
+        model = small(10).to(device)
+        model.norm.weight = fb.full((16,), bad, device=device)
+        for how in ways:
+            with pytest.raises(fb.ConfigError, match="logits of the next token are finite"):
+                models.generate(model, [[1, 2], [3]], max_tokens=3, **how)
+
+
+def test_a_tiny_temperature_takes_the_most_probable_token_and_a_huge_one_draws_evenly() -> None:
+    model = small(10)
+    want = models.generate(model, PROMPTS[:2], max_tokens=6, temperature=0.0)
+    for temperature in (1e-30, 1e-45, 1e-300):
+        for how in ({}, {"top_k": 4}, {"top_p": 0.5}):
+            assert models.generate(model, PROMPTS[:2], max_tokens=6, temperature=temperature, **how) == want
+    found = models.generate(model, [[1]] * 400, max_tokens=1, temperature=1e300, generator=Generator(0))
+    assert min(np.bincount([t for (t,) in found], minlength=10)) > 15
+
+
+def test_the_most_probable_tokens_are_as_many_as_said_where_logits_are_equal() -> None:
+    model = small(10)
+    model.embed.weight[...] = fb.zeros((10, 16))
+    for k in (1, 2, 5):
+        found = models.generate(model, [[1]] * 100, max_tokens=2, top_k=k, generator=Generator(0))
+        assert {t for row in found for t in row} == set(range(k))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_generation_leaves_each_part_of_a_model_in_its_mode(fails: bool) -> None:
+    model = models.GPT(10, length=16, dim=8, heads=2, layers=2, dropout=0.1).train()
+    model.blocks[0].eval()
+    before = {name: m.training for name, m in model.modules()}
+    assert set(before.values()) == {True, False}
+
+    def stops(tokens: list[int]) -> None:
+        if fails:
+            raise KeyError("stop")
+
+    with pytest.raises(KeyError) if fails else nullcontext():
+        models.generate(model, [1], max_tokens=2, on_token=stops)
+    assert {name: m.training for name, m in model.modules()} == before
+
+
 def test_what_does_not_fit_is_refused() -> None:
     model = small()
-    calls = [
+    calls: list[Any] = [
         (lambda: models.generate(model, [1] * 40, max_tokens=9), fb.ConfigError, "at most the 48 positions of the model"),
         (lambda: models.generate(model, [40], max_tokens=1), fb.OutOfRangeError, r"tokens of prompts lie in \[0, 40\)"),
         (lambda: models.generate(model, "text", max_tokens=1), fb.ConfigError, "encode the text first"),
+        (lambda: models.generate(model, [1.7], max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, [[1], [True]], max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, np.asarray([1.5]), max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, [1, [2]], max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, [[2], 1], max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, [[1], b"a"], max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, {1: 2}, max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, 3, max_tokens=1), fb.ConfigError, "prompts are tokens, which are ints"),
+        (lambda: models.generate(model, [1], max_tokens=1, stop=40), fb.OutOfRangeError, r"tokens of stop lie in \[0, 40\)"),
+        (lambda: models.generate(model, [1], max_tokens=1, beams=2, top_k=2), fb.ConfigError, "nothing is drawn with beams"),
+        (lambda: models.generate(model, [1], max_tokens=1, beams=2, top_p=0.5), fb.ConfigError, "nothing is drawn with beams"),
+        (lambda: models.generate(model, [1], max_tokens=1, generator=3), fb.ConfigError, "generator is a Generator"),
+        (lambda: models.generate(model, [1], max_tokens=1, on_token=3), fb.ConfigError, "on_token is a function"),
+        (lambda: models.generate(None, [1], max_tokens=1), fb.ConfigError, "takes a language model"),
+        (lambda: models.GPT(4, base=0.0), fb.ConfigError, "base is a finite number > 0"),
+        (lambda: models.GPT(4, base=math.nan), fb.ConfigError, "base is a finite number > 0"),
+        (lambda: models.GPT(4, base="nan"), fb.ConfigError, "base is a number"),
+        (lambda: models.GPT(4, eps=-1.0), fb.ConfigError, "eps is a finite number ≥ 0"),
+        (lambda: models.GPT(4, bias=3), fb.ConfigError, "bias is True or False"),
+        (lambda: models.GPT(4, tied="no"), fb.ConfigError, "tied is True or False"),
         (lambda: models.generate(model, [], max_tokens=1), fb.ConfigError, "at least one token"),
         (lambda: models.generate(model, [[1], []], max_tokens=1), fb.ConfigError, "at least one token"),
         (lambda: models.generate(model, [1], max_tokens=-1), fb.ConfigError, "max_tokens is an int ≥ 0"),

@@ -60,6 +60,50 @@ def test_all_tokens_and_later_sequences_are_one_graph() -> None:
     assert step.traces == 1
 
 
+@pytest.mark.parametrize("length", [6, None])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_cache_from_outside_is_not_changed_by_examples_or_tangents(length: int | None, used: bool) -> None:
+    layer, x = attention()
+    whole = layer(x, causal=True).numpy()
+    cache = nn.KeyValueCache(length)
+    if used:
+        layer(x[:1, :2], causal=True, cache=cache)
+
+    def one(x: fb.Tensor) -> fb.Tensor:
+        return layer(x[None], causal=True, cache=cache)[0]
+
+    for call in (
+        lambda: fb.vmap(one)(x[:, :2]),
+        lambda: fb.jit(fb.vmap(one))(x[:, :2]),
+        lambda: fb.jvp(one, (x[0, :2],), (x[0, :2],)),
+    ):
+        with pytest.raises(fb.StateChangedError, match="make the cache inside of one"):
+            call()
+    assert cache.length == 2 * used
+    got = layer(x[:1, cache.length :], causal=True, cache=cache)
+    np.testing.assert_allclose(got.numpy(), whole[:1, 2 * used :], **CLOSE)
+
+    def decoded(x: fb.Tensor) -> fb.Tensor:
+        own = nn.KeyValueCache(length)
+        first = layer(x[None, :2], causal=True, cache=own)
+        return fb.concat([first, layer(x[None, 2:], causal=True, cache=copy.deepcopy(own))], axis=1)[0]
+
+    np.testing.assert_allclose(fb.vmap(decoded)(x).numpy(), whole, **CLOSE)
+
+
+@devices
+@ways
+def test_a_sequence_of_nan_does_not_reach_the_next_one(device: str, wrap: Any) -> None:
+    layer, x = attention(device)
+    whole, cache = layer(x, causal=True).numpy(), nn.KeyValueCache(6)
+    step = wrap(lambda x, cache: layer(x, causal=True, cache=cache))
+    step(fb.full_like(x, float("nan")), cache)
+    cache.reset()
+    for t in range(2):
+        np.testing.assert_allclose(step(x[:, t : t + 1], cache).numpy(), whole[:, t : t + 1], **CLOSE)
+    assert not fb.any(cache.state().keys[:, :, 2:]).item()
+
+
 @devices
 @ways
 def test_a_token_more_than_there_are_positions_is_refused_and_changes_nothing(device: str, wrap: Any) -> None:
@@ -208,6 +252,14 @@ def test_what_does_not_go_together_is_refused() -> None:
         layer(x[:1, :1], causal=True, cache=cache)
     with pytest.raises(ConfigError, match="a cache belongs to one attention layer, the first"):
         attention()[0](x[:, :1], causal=True, cache=cache)
+    for cached in (cache, nn.KeyValueCache()):
+        with pytest.raises(ShapeError, match=r"a cache takes keys \[batch, heads, n, d\]"):
+            cached.append(fb.ones((2, 2, 2, 4)), fb.ones((2, 2, 1, 4)))
+    with pytest.raises(ShapeError, match=r"select takes rows \[n\]"):
+        cache.select(fb.asarray(0))
+    assert cache.keys is not None
+    assert cache.keys.shape == (2, 2, 6, 4)
+    assert nn.KeyValueCache(np.int64(4)).capacity == 4  # type: ignore[arg-type]
     with fb.autocast("bfloat16"), pytest.raises(DTypeError, match="keeps the dtype of its first call"):
         layer(x[:, :1], causal=True, cache=cache)
     assert cache.length == 2

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from firebrick.cli import classification, forecasting
+from firebrick.cli import classification, forecasting, language
 from firebrick.cli.reporting import reported, size_of
 from firebrick.cli.runs import load_run, task_of
 from firebrick.data.datasets import load
@@ -41,17 +41,22 @@ def web(run: Path, folder: Path, batch: int, best: bool) -> None:
 
     model, found = load_run(run, best=best, device=_DEVICE)
     config = found.config
+    facts: dict[str, Any]
     if task_of(config) is forecasting:
         values = np.random.default_rng(0).normal(size=(batch, config["look_back"], len(config["columns"])))
         inputs, page, facts = [asarray(values.astype(np.float32), device=_DEVICE)], "plain", {}
+    elif task_of(config) is language:
+        tokens = np.random.default_rng(0).integers(0, config["vocabulary"], (batch, config["context"]))
+        inputs, page, facts = [asarray(tokens, device=_DEVICE)], "plain", {}
     else:
         pictures = _pictures(config, batch)
         (pixels,) = classification.pixels_of(config)(pictures)
         drawn = batch == 1 and config["class_names"] == _DIGITS
         inputs, page, facts = [asarray(pixels, device=_DEVICE)], "digits" if drawn else "plain", _facts(config)
-    made = pages.export(model, inputs, folder, name=config["title"], page=page, facts=facts)
+    title = config.get("title") or f"{config['dataset']}, {config['model']}"
+    made = pages.export(model, inputs, folder, name=title, page=page, facts=facts)
     click.echo(
-        f"{made.folder}: {config['title']}, {made.launches} launches of {made.kernels} kernels, "
+        f"{made.folder}: {title}, {made.launches} launches of {made.kernels} kernels, "
         f"weights {size_of(made.weight_bytes)}, memory of the GPU {size_of(made.buffer_bytes)}"
     )
     click.echo(f"serve it: python -m http.server --directory {made.folder}")

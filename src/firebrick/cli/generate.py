@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -54,6 +55,10 @@ def generate(
     A prompt is shorter than the context that the model was trained with. Where prompt and new tokens fill the context, the
     text goes on from the last half of it; a search of --beams ends there.
     """
+    if not math.isfinite(temperature):
+        raise click.BadParameter(f"{temperature} is not a finite number", param_hint="--temperature")
+    if top_p is not None and math.isnan(top_p):
+        raise click.BadParameter(f"{top_p} is not a finite number", param_hint="--top-p")
     for option, given in (("--prompt", prompts), ("--stop", stops)):
         if not all(given):
             raise click.BadParameter("a text has at least one character", param_hint=option)

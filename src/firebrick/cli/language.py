@@ -23,7 +23,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import ByteTokenizer, DataLoader, SubwordTokenizer, Tokenizer, TokenWindows, load_tokenizer, read_text
 from firebrick.data import tokenizer_of as from_json
 from firebrick.data.datasets import DataError
-from firebrick.data.text import encoded
+from firebrick.data.text import MOST_TOKENS, encoded
 from firebrick.functions.losses import cross_entropy
 from firebrick.functions.movement import reshape
 from firebrick.nn import Module
@@ -79,12 +79,17 @@ def check_tokenizer(name: str) -> None:
     """
     kind, colon, size = name.partition(":")
     if name in ("bytes", "bpe") or (
-        kind == "bpe" and size.isascii() and size.isdigit() and int(size) >= ByteTokenizer.vocabulary
+        kind == "bpe"
+        and size.isascii()
+        and size.isdigit()
+        and len(size) < 9
+        and ByteTokenizer.vocabulary <= int(size) <= MOST_TOKENS
     ):
         return
     if kind == "bpe" and colon:
         raise click.BadParameter(
-            f"{name!r}: bpe:SIZE has a number of tokens of at least {ByteTokenizer.vocabulary}", param_hint="--tokenizer"
+            f"{name!r}: bpe:SIZE has a number of tokens of at least {ByteTokenizer.vocabulary} and at most {MOST_TOKENS}",
+            param_hint="--tokenizer",
         )
     if not Path(name).is_file():
         raise click.BadParameter(

@@ -378,7 +378,7 @@ def _check_data(facts: dict[str, Any], before: dict[str, Any], out: Path) -> Non
         raise CheckpointError(
             f"a run is resumed with the data it was started with ({out})",
             f"data of other {', '.join(wrong)}",
-            "name the folder or file of that data with --data-dir",
+            "name the folder or file of that data with --data-dir; for text, as FILE",
         )
 
 

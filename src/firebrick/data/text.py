@@ -21,6 +21,7 @@ from firebrick.data.errors import LoaderError
 Array = np.ndarray[Any, Any]
 _BYTES = {"type": "bytes"}  # all that the file of a ByteTokenizer says
 _BYTE_COUNT = 256
+MOST_TOKENS = 2**24
 _UNFINISHED = "\ufffd"  # what a decoder shows for bytes that are no whole character
 
 
@@ -187,6 +188,8 @@ class SubwordTokenizer:
             ) from e  # fmt: skip
         self._inner.no_truncation()  # settings that a file may hold, and that would change the text
         self._inner.no_padding()
+        if getattr(self._inner.model, "dropout", None) is not None:  # of merges: each call would find other tokens
+            self._inner.model.dropout = None
         ids = self._inner.get_vocab(with_added_tokens=True).values()
         if not ids:
             raise ConfigError("a tokeniser has at least one token", "an empty vocabulary", "train it on a text")
@@ -202,7 +205,7 @@ class SubwordTokenizer:
 
         Raises:
             UnsupportedError: The library is not installed.
-            ConfigError: The size is less than 256, or the text has a lone surrogate.
+            ConfigError: The size is less than 256 or more than 2²⁴, or the text has a lone surrogate.
 
         Example:
             >>> import firebrick as fb
@@ -211,6 +214,8 @@ class SubwordTokenizer:
         """
         library = _library()
         size = whole("SubwordTokenizer.train", "size", size, _BYTE_COUNT)
+        if size > MOST_TOKENS:
+            raise ConfigError(f"SubwordTokenizer.train: size is at most {MOST_TOKENS:,}", f"size={size}", "pass e.g. 4096")
         _utf8(text)
         inner = library.Tokenizer(library.models.BPE())
         inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -421,9 +426,9 @@ class TextStream:
             return self._bytes.decode(bytes(_checked([token], _BYTE_COUNT)))
         self._tokens.append(token)
         text = self._tokenizer.decode(self._tokens)
-        if text.endswith(_UNFINISHED) or not text.startswith(self._given):
+        if text.endswith(_UNFINISHED):
             return ""
-        new = text[len(self._given) :]
+        new = self._behind(text)
         if new:
             self._tokens, self._shown = self._tokens[self._shown :], len(self._tokens) - self._shown
             self._given = self._tokenizer.decode(self._tokens)
@@ -441,9 +446,16 @@ class TextStream:
         if self._bytes is not None:
             return self._bytes.decode(b"", final=True)
         text = self._tokenizer.decode(self._tokens)
-        rest = text[len(self._given) :] if text.startswith(self._given) else ""
+        rest = self._behind(text)
         self._tokens, self._shown, self._given = [], 0, ""
         return rest
+
+    def _behind(self, text: str) -> str:
+        """What ``text``, of all tokens that are kept, adds to what was given out."""
+        if text.startswith(self._given):
+            return text[len(self._given) :]
+        # a decoder that replaces whole runs of bytes (byte fallback) has changed what was given out: the new tokens alone
+        return self._tokenizer.decode(self._tokens[self._shown :])
 
 
 class TokenWindows:

@@ -16,6 +16,8 @@ from firebrick.core.tensor import Tensor
 from firebrick.graph.jit import Jit
 from firebrick.ir import Graph
 
+_NO_STATE = "call eval() of the model first, and leave out caches and other state"
+
 
 @dataclass(frozen=True)
 class Standalone:
@@ -50,6 +52,8 @@ def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
     name = str(getattr(fn, "__qualname__", type(fn).__name__))
     if not callable(fn):
         raise OperandError("a program is made of a function or a module", type(fn).__name__, "pass a model, or a function")
+    if isinstance(inputs, Tensor):
+        raise OperandError("inputs is a list of the function's arguments", "a tensor", "pass [x]")
     for k, x in enumerate(inputs):
         if not isinstance(x, Tensor):
             raise OperandError(f"inputs[{k}] is a tensor", type(x).__name__, "pass fb.asarray(…) of the shape to compute with")
@@ -60,8 +64,9 @@ def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
     program, given, handles = entry.program, len(flat.tensors), [*flat.tensors, *walk.tensors]
     if program.updates:
         position, handle, _ = program.updates[0]
-        changed = handles[position] if handle is None else handle
-        _refuse(name, f"it changes {changed.label or 'a tensor'}", "call eval() of the model first")
+        begun = handle is None and position >= len(handles)  # state that the first call begins, such as that of a new cache
+        label = "" if begun else (handles[position] if handle is None else handle).label
+        _refuse(name, f"it changes {label or 'a tensor'}", _NO_STATE)
     if program.draws:
         _refuse(name, "it draws random numbers", "call eval() of the model first, or pass the numbers in as tensors")
     if program.callbacks:
@@ -108,7 +113,7 @@ def leaves(result: Any, name: str) -> list[tuple[str, Tensor]]:
         name: The function's name, for the error.
 
     Raises:
-        OperandError: Something in it is neither a tensor nor a list, tuple or dict.
+        OperandError: Something in it is neither a tensor nor a list, tuple or dict, or two tensors have one name.
     """
     found: list[tuple[str, Tensor]] = []
 
@@ -130,4 +135,8 @@ def leaves(result: Any, name: str) -> list[tuple[str, Tensor]]:
     visit("output", result)
     if not found:
         raise OperandError(f"{name} returns tensors", "none", "return at least one")
+    paths = [path for path, _ in found]
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if twice:
+        raise OperandError(f"{name} returns tensors with different names", f"two with {', '.join(twice)}", "rename the keys")
     return found

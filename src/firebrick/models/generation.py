@@ -6,7 +6,7 @@ the same for every position. Prompts of unlike length are filled up on the left,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,10 +27,13 @@ from firebrick.functions.elementwise import (
     exp,
     floor_divide,
     greater_equal,
+    isfinite,
+    isnan,
     less,
     logical_and,
     logical_not,
     logical_or,
+    maximum,
     remainder,
     where,
 )
@@ -49,6 +52,8 @@ from firebrick.random import Generator, default_generator
 from firebrick.random.discrete import _wide, at_share
 
 _NEVER = -float("inf")
+_UNKNOWN = -2
+"""Instead of a token, where the logits have none that is the most probable one: they hold NaN or infinity."""
 _SHORTEST = 8
 """Least length that prompts are filled up to."""
 _graphs: WeakKeyDictionary[GPT, dict[Any, Any]] = WeakKeyDictionary()
@@ -109,8 +114,9 @@ def generate(
         A list of new tokens, or one for each prompt.
 
     Raises:
-        ConfigError: A setting does not fit, or prompts and new tokens are more than the model's length.
-        OutOfRangeError: A token is not of the model's vocabulary.
+        ConfigError: A setting does not fit, prompts and new tokens are more than the model's length, or logits are
+            NaN or infinite.
+        OutOfRangeError: A token of a prompt or of ``stop`` is not of the model's vocabulary.
 
     Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751 (``top_p``).
 
@@ -123,8 +129,10 @@ def generate(
         >>> [len(tokens) for tokens in found]
         [5, 5]
     """
+    if not isinstance(model, GPT):
+        raise ConfigError("generate takes a language model", type(model).__name__, "pass a models.GPT")
     rows, alone = _prompts(prompts, model.vocabulary)
-    how = _settings(model, max_tokens, temperature, top_k, top_p, stop, beams, on_token)
+    how = _settings(model, max_tokens, temperature, top_k, top_p, stop, beams, generator, on_token)
     longest = max(map(len, rows))
     if longest + how.steps > model.length:
         raise ConfigError(
@@ -144,29 +152,31 @@ def generate(
     drawn = not how.greedy and how.beams == 1
     shares = source.uniform((how.steps, len(rows)), device=device) if drawn else zeros((how.steps, 1), device=device)
     inputs = hooks.from_host(tokens, device), hooks.from_host(pads, device), shares
-    training = model.training
+    modes = [(m, m.training) for _, m in model.modules()]  # those of parts may differ
     model.eval()
     try:
         with no_grad():
-            heat = full((), 1.0 if how.greedy else float(temperature), device=device)
+            heat = full((), 1.0 if how.greedy else _within(float(temperature)), device=device)
             if on_token is None:
                 found = _compiled(model, how, _beam_graph if how.beams > 1 else _graph)(model, *inputs, heat).numpy()
             else:
                 found = _streamed(how, model, *inputs, heat, on_token)
     finally:
-        if training:
-            model.train()
-    kept = [_until_stop(row.tolist(), how.stop) for row in found]
+        for module, training in modes:  # a part comes after the module that it belongs to
+            if module.training is not training:
+                module.train() if training else module.eval()
+    kept = [_until_stop(row.tolist(), how.stop) for row in _known(found)]
     return kept[0] if alone else kept
 
 
 def _prompts(prompts: Any, vocabulary: int) -> tuple[list[list[int]], bool]:
     """Prompts as lists, and whether there is one that stands alone."""
-    given = prompts.tolist() if hasattr(prompts, "tolist") else list(prompts)
-    if isinstance(prompts, str) or any(isinstance(p, str) for p in given):
-        raise ConfigError("generate: prompts are tokens, which are ints", f"{prompts!r:.60}", "encode the text first")
-    alone = bool(given) and not hasattr(given[0], "__len__")
-    rows = [list(map(int, r)) for r in ([given] if alone else given)]
+    given = prompts.tolist() if hasattr(prompts, "tolist") else prompts
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
+        raise _no_prompts(prompts)
+    given = list(given)
+    alone = bool(given) and not isinstance(given[0], (Sized, Iterable))
+    rows = [_row(r, prompts) for r in ([given] if alone else given)]
     if not rows or not all(rows):
         raise ConfigError("generate: a prompt has at least one token", f"{prompts!r:.60}", "begin with a token of your own")
     low, high = min(map(min, rows)), max(map(max, rows))
@@ -178,8 +188,39 @@ def _prompts(prompts: Any, vocabulary: int) -> tuple[list[list[int]], bool]:
     return rows, alone
 
 
+def _row(given: Any, prompts: Any) -> list[int]:
+    row = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(row, Iterable) or isinstance(row, (str, bytes, Mapping)):
+        raise _no_prompts(prompts)
+    row = list(row)
+    if not all(isinstance(t, (int, np.integer)) and not isinstance(t, bool) for t in row):
+        raise _no_prompts(prompts)
+    return list(map(int, row))
+
+
+def _no_prompts(prompts: Any) -> ConfigError:
+    return ConfigError(
+        "generate: prompts are tokens, which are ints: a list of them, or one for each prompt", f"{prompts!r:.60}",
+        "encode the text first",
+    )  # fmt: skip
+
+
+def _within(heat: float) -> float:
+    """A temperature that float32 has: one below takes the most probable token too, one above draws evenly."""
+    limits = np.finfo(np.float32)
+    return min(max(heat, float(limits.tiny)), float(limits.max))
+
+
 def _settings(
-    model: GPT, max_tokens: Any, temperature: Any, top_k: Any, top_p: Any, stop: Any, beams: Any, on_token: Any
+    model: GPT,
+    max_tokens: Any,
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    stop: Any,
+    beams: Any,
+    generator: Any,
+    on_token: Any,
 ) -> _Sampling:
     heat = number("generate", "temperature", temperature)
     if not 0.0 <= heat < float("inf"):
@@ -187,16 +228,40 @@ def _settings(
     if top_p is not None and not 0.0 < number("generate", "top_p", top_p) <= 1.0:
         raise ConfigError("generate: top_p lies in (0, 1]", f"top_p={top_p!r}", "pass e.g. 0.9")
     kept = None if top_k is None else min(whole("generate", "top_k", top_k, 1), model.vocabulary)
+    kept = None if kept == model.vocabulary else kept  # all tokens: the draws of no setting
     stop = () if stop is None else stop
     ends = tuple(stop) if isinstance(stop, (tuple, list, set, frozenset)) else (stop,)
-    ends = tuple(sorted(whole("generate", "stop", t, 0) for t in ends))
+    ends = tuple(sorted({whole("generate", "stop", t, 0) for t in ends}))
+    if ends and ends[-1] >= model.vocabulary:
+        raise OutOfRangeError(
+            f"generate: tokens of stop lie in [0, {model.vocabulary})",
+            f"stop={stop!r:.60}",
+            "check the tokeniser against the model",
+        )
     width = whole("generate", "beams", beams, 1)
     if width > 1 and on_token is not None:
         raise ConfigError("generate: beams are known at the end only", "on_token with beams", "leave one of them out")
+    if width > 1 and (top_k is not None or top_p is not None):
+        raise ConfigError("generate: nothing is drawn with beams", "top_k or top_p with beams", "leave one of them out")
+    if generator is not None and not isinstance(generator, Generator):
+        raise ConfigError("generate: generator is a Generator", f"{generator!r:.60}", "pass fb.random.Generator(0)")
+    if on_token is not None and not callable(on_token):
+        raise ConfigError("generate: on_token is a function", f"{on_token!r:.60}", "pass one that takes a list of tokens")
     if width > model.vocabulary:
         raise ConfigError("generate: there are at most as many beams as tokens", f"beams={width}", "use fewer")
     share = None if top_p is None else float(top_p)
     return _Sampling(whole("generate", "max_tokens", max_tokens, 0), heat == 0.0, kept, share, ends, width)
+
+
+def _known(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Tokens that the model gave probabilities for."""
+    if (tokens == _UNKNOWN).any():
+        row = int(np.argwhere(tokens == _UNKNOWN)[0][0])
+        raise ConfigError(
+            "generate: logits of the next token are finite", f"NaN or infinity for prompt {row}",
+            "check the model's parameters; fb.detect_anomaly() names the operation that makes the first NaN",
+        )  # fmt: skip
+    return tokens
 
 
 def _until_stop(tokens: list[int], stop: tuple[int, ...]) -> list[int]:
@@ -210,21 +275,27 @@ def _until_stop(tokens: list[int], stop: tuple[int, ...]) -> list[int]:
 
 
 def _chosen(how: _Sampling, logits: Tensor, share: Tensor, heat: Tensor) -> Tensor:
-    """A token for each row, from its logits and a uniform number."""
+    """A token for each row, from its logits and a uniform number; ``_UNKNOWN`` where the largest is not finite."""
+    return where(isfinite(max_(logits, axis=-1)), _picked(how, logits, share, heat), _UNKNOWN)
+
+
+def _picked(how: _Sampling, logits: Tensor, share: Tensor, heat: Tensor) -> Tensor:
     if how.greedy:
         return argmax(logits, axis=-1)
-    rows = _wide(logits / heat)
-    if how.top_k is not None:
-        least = top_k(rows, how.top_k, axis=-1).values[:, how.top_k - 1 :]
-        rows = where(less(rows, least), _NEVER, rows)
+    rows = _wide(logits)
+    rows = (rows - max_(rows, axis=-1, keepdims=True)) / astype(heat, rows.dtype)  # ≤ 0: small temperatures cannot overflow
+    order: Tensor | None = None
+    if how.top_k is not None:  # by rank, so that equal logits at the end of the list do not lengthen it
+        rows, order = top_k(rows, how.top_k, axis=-1)
     if how.top_p is not None and how.top_p < 1.0:
-        order = argsort(rows, axis=-1, descending=True)
-        chances = softmax(take_along_axis(rows, order, axis=-1), axis=-1)
+        if order is None:
+            order = argsort(rows, axis=-1, descending=True)
+            rows = take_along_axis(rows, order, axis=-1)
+        chances = softmax(rows, axis=-1)
         before = cumulative_sum(chances, axis=-1) - chances
-        sorted_rows = where(greater_equal(before, how.top_p), _NEVER, take_along_axis(rows, order, axis=-1))
-        at = at_share(exp(sorted_rows - max_(sorted_rows, axis=-1, keepdims=True)), astype(share, rows.dtype))
-        return take_along_axis(order, expand_dims(at, axis=-1), axis=-1)[:, 0]
-    return at_share(exp(rows - max_(rows, axis=-1, keepdims=True)), astype(share, rows.dtype))
+        rows = where(greater_equal(before, how.top_p), _NEVER, rows)
+    at = at_share(exp(rows - max_(rows, axis=-1, keepdims=True)), astype(share, rows.dtype))
+    return at if order is None else take_along_axis(order, expand_dims(at, axis=-1), axis=-1)[:, 0]
 
 
 def _ended(how: _Sampling, token: Tensor) -> Tensor:
@@ -232,6 +303,11 @@ def _ended(how: _Sampling, token: Tensor) -> Tensor:
     for end in how.stop:
         done = logical_or(done, equal(token, end))
     return done
+
+
+def _fed(token: Tensor) -> Tensor:
+    """Tokens [batch, 1] for the model; instead of none, some token, whose logits nothing looks at."""
+    return expand_dims(maximum(token, 0), axis=-1)
 
 
 # graphs
@@ -251,7 +327,7 @@ def _graph(how: _Sampling) -> Any:
         first = _chosen(how, logits, shares[0], heat)
 
         def step(token: Tensor, cache: GPTCache, at: Tensor, share: Tensor) -> tuple[Tensor, GPTCache]:
-            logits, cache = model.extend(expand_dims(token, axis=-1), cache, at, pads)
+            logits, cache = model.extend(_fed(token), cache, at, pads)
             return _chosen(how, logits, share, heat), cache
 
         places = arange(n, n + how.steps - 1, device=tokens.device)
@@ -276,7 +352,7 @@ def _graph(how: _Sampling) -> Any:
             token, cache = step(token, cache, count + (n - 1), share)
             token = where(done, -1, token)
             out = index_copy(out, reshape(count, (1,)), expand_dims(token, axis=0), axis=0)
-            return count + 1, logical_or(done, _ended(how, token)), where(done, 0, token), cache, out
+            return count + 1, logical_or(done, _ended(how, token)), token, cache, out
 
         out = full((how.steps, tokens.shape[0]), -1, dtype=int64, device=tokens.device)
         out = index_copy(out, zeros(1, dtype=int64, device=tokens.device), expand_dims(first, axis=0), axis=0)
@@ -297,7 +373,7 @@ def _two_graphs(how: _Sampling) -> tuple[Any, Any]:
     def step(
         model: GPT, token: Tensor, cache: GPTCache, at: Tensor, pads: Tensor, share: Tensor, heat: Tensor
     ) -> tuple[Tensor, GPTCache]:  # fmt: skip
-        logits, cache = model.extend(expand_dims(token, axis=-1), cache, at, pads)
+        logits, cache = model.extend(_fed(token), cache, at, pads)
         return _chosen(how, logits, share, heat), cache
 
     return jit(begin), jit(step)
@@ -311,7 +387,7 @@ def _streamed(
     done = np.zeros(tokens.shape[0], bool)
     out = []
     for i in range(how.steps):
-        found = np.where(done, -1, token.numpy())
+        found = _known(np.where(done, -1, token.numpy()))
         out.append(found)
         enough = on_token(found.tolist()) is True  # and nothing else: callbacks such as `queue.put` return what they like
         done |= np.isin(found, how.stop)
@@ -358,7 +434,7 @@ def _beam_graph(how: _Sampling) -> Any:
         start = scores, token, _ended(how, token), cache, out
         if how.steps > 1:
             start, _ = scan(step, start, arange(n, n + how.steps - 1, device=device))
-        return start[4][:, 0]
+        return where(isnan(start[0][:, :1]), _UNKNOWN, start[4][:, 0])
 
     return jit(run)
 

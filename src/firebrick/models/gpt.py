@@ -9,6 +9,7 @@ import numpy as np
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe
+from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu
 from firebrick.functions.attention import scaled_dot_product_attention
@@ -18,7 +19,7 @@ from firebrick.functions.indexing import index_copy, take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
 from firebrick.functions.ranges import arange
-from firebrick.models.checks import check_counts, check_heads
+from firebrick.models.checks import check_counts, check_flag, check_heads
 from firebrick.nn import Dropout, Embedding, LayerNorm, Linear, Module, RMSNorm, SwiGLU, initial
 from firebrick.random import Generator
 
@@ -173,6 +174,15 @@ class GPT(Module):
                 raise ConfigError(f"GPT: {key} is one of {known}", f"{key} = {value!r}", "choose one")
         if positions == "rotary" and dim // heads % 2:
             raise ConfigError("GPT: rotary positions need an even number of features a head", f"{dim // heads}", "change heads")
+        for key, given in (("base", base), ("eps", eps)):
+            size = number("GPT", key, given)
+            if not 0.0 <= size < float("inf") or (key == "base" and not size):
+                least = "> 0" if key == "base" else "≥ 0"
+                raise ConfigError(
+                    f"GPT: {key} is a finite number {least}", f"{key} = {given!r}", "leave it out for the default"
+                )
+        check_flag("GPT", "bias", bias)
+        check_flag("GPT", "tied", tied)
         hidden = (4 * dim if feed_forward != "swiglu" else -(-8 * dim // 3)) if hidden is None else hidden
         check_counts("GPT", hidden=hidden)
         how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}

@@ -14,8 +14,9 @@ from firebrick.autodiff.tape import own_handle
 from firebrick.core.autocast import autocast, narrow
 from firebrick.core.device import Device
 from firebrick.core.dtypes import result_type
-from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, UnsupportedError
+from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, StateChangedError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import Level, innermost, level_of
 from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import widened
 from firebrick.core.settings import python_numbers
@@ -55,6 +56,11 @@ def causal_mask(n: int, m: int, device: Device | str) -> Tensor:
     """Bool [n, m]: the last n of m places in a row look at themselves and what came before."""
     places = arange(m, device=device)
     return less_equal(expand_dims(places, axis=0), expand_dims(places[m - n :], axis=1))
+
+
+def _current_level() -> ref[Level] | None:
+    level = innermost()
+    return None if level is None else ref(level)
 
 
 class CacheState(NamedTuple):
@@ -126,9 +132,12 @@ class KeyValueCache:
     """
 
     ties = frozenset({"_layer"})
-    unwatched = frozenset({"_memory", "_trace"})  # one tells a memory from another, the other lives as long as a trace
+    unwatched = frozenset(
+        {"_memory", "_trace", "_level"}
+    )  # one tells a memory from another, the other lives as long as a trace
 
     def __init__(self, length: int | None = None) -> None:
+        length = python_numbers(length)
         if length is not None:
             length = python_numbers(length)
             check_sizes("KeyValueCache", length=length)
@@ -142,6 +151,7 @@ class KeyValueCache:
         self._failed = False  # whether a call failed after it had added something
         trace = hooks.trace()
         self._trace = None if trace is None else ref(trace)  # that it was made in: it ends with it
+        self._level = _current_level()  # call of fb.vmap or fb.jvp that it was made in
 
     @property
     def length(self) -> int:
@@ -161,10 +171,16 @@ class KeyValueCache:
 
         Raises:
             ConfigError: The cache belongs to another layer, or a call failed after it had added to it.
-            ShapeError: It has rows of another batch.
+            ShapeError: Keys and values are not of one batch, number of heads and number of positions, or the cache has rows of
+                another batch.
             DTypeError: It has a length, and these have another dtype than those before.
             OutOfRangeError: It has a length, and fewer positions are left.
         """
+        if keys.ndim != 4 or keys.shape[:3] != values.shape[:3] or values.ndim != 4:
+            raise ShapeError(
+                "a cache takes keys [batch, heads, n, d] and values [batch, heads, n, e]",
+                f"{describe('keys', keys)} and {describe('values', values)}", "reshape them",
+            )  # fmt: skip
         if self.capacity is None:
             keys, values = self._joined(keys, values, layer)
             self._keep(keys, values, None, layer)
@@ -194,7 +210,8 @@ class KeyValueCache:
                 )  # fmt: skip
             self.keys, self.values, self._memory = None, None, None
         else:
-            self._keep(self.keys, self.values, zeros_like(self.filled))
+            # zeros, since what is masked still has a weight of 0, and 0 · NaN of the sequence before would be NaN
+            self._keep(zeros_like(self.keys), zeros_like(self.values), zeros_like(self.filled))
         self._failed = False
 
     def state(self) -> CacheState:
@@ -251,6 +268,7 @@ class KeyValueCache:
     def _joined(self, keys: Tensor, values: Tensor, layer: Module | None) -> tuple[Tensor, Tensor]:
         """All keys and values of a cache that grows, which are not kept yet."""
         self._check_use(layer)
+        self._check_level(keys, values)
         if self.keys is None and self._outlives_trace():  # a graph extends state that is there: of no places yet
             self.keys, self.values = (
                 new_state(partial(zeros, (*t.shape[:2], 0, t.shape[3]), dtype=t.dtype, device=t.device)) for t in (keys, values)
@@ -268,6 +286,7 @@ class KeyValueCache:
     def _begun(self, keys: Tensor, values: Tensor, layer: Module | None) -> CacheState:
         """What a cache of a fixed length holds before these are added, which fit into it."""
         self._check_use(layer)
+        self._check_level(keys, values)
         assert self.capacity is not None
         if self.keys is None or self.values is None or self.filled is None:
             shapes = [(*t.shape[:2], self.capacity, t.shape[3]) for t in (keys, values)]
@@ -313,6 +332,19 @@ class KeyValueCache:
                 "give each layer a cache of its own, as new_cache() does; a copy of the layer takes a copy of the cache",
             )
 
+    def _check_level(self, keys: Tensor, values: Tensor) -> None:
+        """Refuse keys and values that end with a call of fb.vmap or fb.jvp, in a cache that was made before it."""
+        own = None if self._level is None else self._level()
+        depth = -1 if own is None else own.depth
+        for t in (keys, values):
+            level = level_of(t)
+            if level is not None and level.depth > depth:
+                raise StateChangedError(
+                    f"{level.name} changes a cache that existed before it, which fb.vmap and fb.jvp cannot do",
+                    f"{self!r} made outside of {level.name}",
+                    f"make the cache inside of {level.name}, or pass state() to it and use KeyValueCache.from_state",
+                )
+
     def _keep(self, keys: Tensor, values: Tensor, filled: Tensor | None, layer: Module | None = None) -> None:
         changes.note(self)
         if layer is not None and self._layer is None:
@@ -342,14 +374,29 @@ class KeyValueCache:
 
         Args:
             rows: Integers [n] in [0, batch).
+
+        Raises:
+            ShapeError: ``rows`` has another number of axes.
+            OutOfRangeError: A row is not of the batch.
         """
+        if getattr(rows, "ndim", 1) != 1:
+            raise ShapeError("KeyValueCache.select takes rows [n]", describe("rows", rows), "reshape it: rows.reshape(-1)")
         if self.keys is not None and self.values is not None:
             self._keep(take(self.keys, rows, axis=0), take(self.values, rows, axis=0), self.filled)
             self._memory = None if self._memory is None else ()
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy goes with a copy of the memory and of the layer, or with these themselves
-        return {**self.__dict__, "_trace": None, "_layer": None, "_memory": None if self._memory is None else ()}
+        return {
+            **self.__dict__,
+            "_trace": None,
+            "_level": None,
+            "_layer": None,
+            "_memory": None if self._memory is None else (),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _level=_current_level())
 
     def __repr__(self) -> str:
         if self.capacity is not None:

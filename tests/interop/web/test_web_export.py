@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import firebrick as fb
 from firebrick.backends.webgpu.web_plan import PAGE, web_plan
@@ -59,8 +60,54 @@ def test_results_that_are_no_new_tensors_are_refused(tmp_path: Path) -> None:
         web.export(lambda x: {"n": 1.5, "x": x + 1}, [ones(3)], tmp_path / "page")
     with pytest.raises(fb.OperandError, match=r"inputs\[0\] is a tensor"):
         web.export(lambda x: x + 1, [3.0], tmp_path / "page")  # type: ignore[list-item]
+    with pytest.raises(fb.OperandError, match="inputs is a list"):
+        web.export(lambda x: x + 1, ones(3), tmp_path / "page")  # type: ignore[arg-type]
+    for twice in (lambda x: {"a": {"b": x + 1}, "a.b": x + 2}, lambda x: {1: x + 1, "1": x + 2}):
+        with pytest.raises(fb.OperandError, match="tensors with different names"):
+            web.export(twice, [ones(3)], tmp_path / "page")
     with pytest.raises(fb.OperandError, match="a function or a module"):
         web.export(3, [ones(3)], tmp_path / "page")  # type: ignore[arg-type]
+
+
+def test_a_cache_that_the_function_fills_is_refused_as_state(tmp_path: Path) -> None:
+    layer, cache = fb.nn.MultiheadAttention(4, 1).to("numpy").eval(), fb.nn.KeyValueCache(4)
+    with pytest.raises(fb.TraceError, match=r"it changes .*\n.*leave out caches"):
+        web.export(lambda x: layer(x, causal=True, cache=cache), [ones(1, 2, 4)], tmp_path / "page")
+    layer(ones(1, 1, 4), causal=True, cache=cache)
+    with pytest.raises(fb.TraceError, match=r"it changes .*\n.*leave out caches"):
+        web.export(lambda x: layer(x, causal=True, cache=cache), [ones(1, 2, 4)], tmp_path / "page")
+    assert cache.length == 1
+
+
+def test_inputs_have_different_names(tmp_path: Path) -> None:
+    def less(input1: fb.Tensor, *others: fb.Tensor) -> fb.Tensor:
+        return input1 - others[0]
+
+    made = web.export(less, [ones(3), ones(3) * 2.0], tmp_path / "page")
+    plan = json.loads((made.folder / "program.json").read_text())
+    assert [x["name"] for x in plan["inputs"]] == ["input1", "_input1"]
+    kept = load_file(made.folder / "selftest.safetensors")
+    assert kept["input._input1"].tolist() == [2.0] * 3
+    assert kept["output.output"].tolist() == [-1.0] * 3
+
+
+def test_facts_that_are_no_json_are_refused(tmp_path: Path) -> None:
+    for facts in ({"a": float("nan")}, {"a": np.float32(1)}):
+        with pytest.raises(fb.ConfigError, match="the facts of a page are JSON"):
+            web.export(lambda x: x + 1, [ones(3)], tmp_path / "page", facts=facts)
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_link_leads_to_the_folder_that_is_written(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for link, goal in (("empty", "real"), ("dangling", "new")):
+        (tmp_path / link).symlink_to(tmp_path / goal)
+        web.export(lambda x: x + 1, [ones(3)], tmp_path / link)
+        assert (tmp_path / link).is_symlink()
+        assert (tmp_path / goal / "program.json").exists()
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(fb.ConfigError, match="file is a file"):
+        web.export(lambda x: x + 1, [ones(3)], tmp_path / "file" / "page")
 
 
 def test_a_folder_that_holds_something_is_not_written_to(tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def export(
         TraceError: The function changes state, draws random numbers, or cannot be traced.
         UnsupportedError: An operation has no kernel for pages, or needs more than the default limits; all are listed.
         DTypeError: An input, output or weight has a dtype that pages do not have.
-        ConfigError: The folder is not empty, there is no such page, or it needs other facts.
+        ConfigError: The folder is not empty, there is no such page, or it needs other facts or such as are JSON.
+        OperandError: An input or a result is no tensor, or two results have one name.
         ShapeError: The page of digits cannot be of this program.
 
     Example:
@@ -251,8 +252,13 @@ def _names_of(function: Callable[..., Any], count: int) -> list[str]:
         found = list(inspect.signature(function.forward if isinstance(function, Module) else function).parameters.values())
     except (TypeError, ValueError):
         found = []
-    plain = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [plain[k] if k < len(plain) else "input" if count == 1 else f"input{k}" for k in range(count)]
+    names = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    for k in range(len(names), count):
+        made = "input" if count == 1 else f"input{k}"
+        while made in names:  # a parameter of the function may have this name
+            made = f"_{made}"
+        names.append(made)
+    return names
 
 
 def _tensor(name: str, of: str, shape: Sequence[int]) -> dict[str, Any]:
@@ -295,7 +301,11 @@ def _page(page: str, title: str, facts: Mapping[str, Any]) -> dict[str, bytes]:
     source = files("firebrick.interop.web") / "page"
     found = {name: (source / name).read_bytes() for name in ("firebrick.js", "style.css", *PAGES[page])}
     text = (source / f"{page}.html").read_text(encoding="utf-8").replace("{{title}}", html.escape(title))
-    return found | {"index.html": text.encode(), "page.json": _json(dict(facts))}
+    try:
+        known = _json(dict(facts))
+    except (TypeError, ValueError) as e:
+        raise ConfigError("the facts of a page are JSON", str(e), "pass a dict of Python values") from e
+    return found | {"index.html": text.encode(), "page.json": known}
 
 
 def _check_digits(program: Standalone, inputs: Sequence[Tensor], facts: Mapping[str, Any]) -> None:
@@ -325,12 +335,15 @@ def _free(folder: Path) -> Path:
             "a page is written to a new or empty folder", f"{folder}, which is {'not empty' if folder.is_dir() else 'a file'}",
             "name another one, or remove it",
         )  # fmt: skip
+    file = next((p for p in folder.absolute().parents if p.exists() and not p.is_dir()), None)
+    if file is not None:
+        raise ConfigError("a page is written to a new or empty folder", f"{folder}, but {file} is a file", "name another one")
     return folder
 
 
 def _write(folder: Path, content: Mapping[str, bytes]) -> None:
     """Write files beside the folder, which appears with all of them or not at all."""
-    whole = Path(os.path.abspath(folder))
+    whole = Path(os.path.realpath(folder))  # of a link, the folder that it leads to
     whole.parent.mkdir(parents=True, exist_ok=True)
     beside = whole.with_name(f".{whole.name}.writing-{secrets.token_hex(4)}")
     try:
