@@ -30,7 +30,7 @@ from firebrick.core.weak import Weak
 from firebrick.graph.contents import content_of, is_shared_memory
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
 from firebrick.graph.record import Record
-from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of
+from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of, space_reader
 from firebrick.graph.streams import of_torch, state_of
 from firebrick.graph.visit_code import called, members, state_reader
 
@@ -404,7 +404,7 @@ def _own_attributes(
     w.objects.append(v)
     if not versioned:
         w.lists.append((space, tuple(space)))
-        w.values.append((reader(v, "__class__"), v.__class__))
+        w.values += [(reader(v, "__class__"), v.__class__), (space_reader(v), space)]
     seen = {**defaults_of(kind), **space} if versioned else space
     exact = w.exact
     for name, item in list(seen.items()):
