@@ -58,3 +58,16 @@ def test_an_object_may_be_given_another_dict_of_attributes() -> None:
     second.__dict__ = {"scale": fb.full((), 10.0), "sum": fb.zeros(())}
     assert [t.item() for t in both(fb.ones(()))] == [4.0, 10.0]
     assert [first.sum.item(), second.sum.item()] == [4.0, 10.0]
+
+
+def test_an_argument_that_is_captured_too_is_the_captured_one_for_code_that_asks() -> None:
+    first, second = fb.ones(1), fb.ones(1)
+    held = [first, second]
+    told = {id(first): 2.0}
+    asked = fb.jit(lambda x: x * 2.0 if x is held[0] else x * 3.0)
+    chosen = fb.jit(lambda x: x * told.get(id(x), 3.0) + held[0] * 0.0)
+    for _ in range(2):
+        assert [asked(t).item() for t in (first, second, fb.ones(1))] == [2.0, 3.0, 3.0]
+        assert [chosen(t).item() for t in (first, second, fb.ones(1))] == [2.0, 3.0, 3.0]
+    held.reverse()
+    assert [asked(t).item() for t in (first, second, fb.ones(1))] == [3.0, 2.0, 3.0]

@@ -1,4 +1,7 @@
-"""Objects that a compiled function makes begin anew with each call, and what it returns has the same parts in common as without jit."""
+"""Objects that a compiled function makes begin anew with each call.
+
+What it returns has the same parts in common as without jit.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +146,6 @@ def test_what_a_captured_generator_has_drawn_is_not_read_into_a_graph(device: st
     for fn in (copied, begun, lambda: copy.copy(generator).uniform((2,), device=device)):
         compiled = fb.jit(fn)
         for _ in range(2):
-            with pytest.raises(fb.UnsupportedError, match="Generator.state, which a copy of a generator reads"):
+            with pytest.raises(fb.UnsupportedError, match=r"Generator\.state, which a copy of a generator reads"):
                 compiled()
     assert fb.jit(own)().tolist() == own().tolist()

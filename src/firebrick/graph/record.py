@@ -47,6 +47,7 @@ class Record(ABC):
         strings: Texts that may be such names.
         every_module: Whether the code may read Python modules of any name.
         outside: Whether the code may read clocks, entropy or files.
+        identity: Whether the code of users may ask which of two objects is which.
         taken: Attributes that the code reads, and uses what it has read for more than attributes of it (``uses``).
         called: Attributes that the code calls at once.
         whole: Classes of users of which code may call any method: it has an object of theirs, or one itself, whole.
@@ -69,6 +70,7 @@ class Record(ABC):
         self.strings: set[str] = set()
         self.every_module = False
         self.outside = False
+        self.identity = False
         self.taken: set[str] = set()
         self.called: set[str] = set()
         self.whole: set[type] = set()

@@ -29,7 +29,7 @@ def _default() -> Hashable:
     try:
         return default_device()
     except DeviceError:
-        return config.device
+        return str(config.device)
 
 
 AMBIENT: list[Callable[[], Hashable]] = [
@@ -134,8 +134,11 @@ def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     ids = [id(t) for t in flat.tensors]
     ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     shared: tuple[tuple[int, int], ...] = ()
-    # a parameter that is an argument too: a plain tensor counts only where the graph changes it, which the call looks at
-    if not walk.ids.isdisjoint(ids) and any(type(t) is not Tensor and id(t) in walk.ids for t in flat.tensors):
+    # a parameter that is an argument too: a plain tensor counts only where code asks for identities, or where the graph changes
+    # it, which the call looks at
+    if not walk.ids.isdisjoint(ids) and (
+        walk.identity or any(type(t) is not Tensor and id(t) in walk.ids for t in flat.tensors)
+    ):
         shared = shared_tensors(flat.tensors, walk)
     return spec, walk.number, ties, tracked, tuple([f() for f in AMBIENT]), shared
 
