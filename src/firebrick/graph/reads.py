@@ -74,7 +74,8 @@ def reads_of(code: CodeType) -> Reads:
     may_name = named if named.isdisjoint(BY_VALUE) else named | strings
     return Reads(
         tuple(names), frozenset(attributes), tuple(imports), not named.isdisjoint(_ALL_GLOBALS),
-        not named.isdisjoint(_MODULES_BY_NAME), strings, not may_name.isdisjoint(NAMES), identity or not named.isdisjoint(_IDENTITY),
+        not named.isdisjoint(_MODULES_BY_NAME), strings, not may_name.isdisjoint(NAMES),
+        identity or not named.isdisjoint(_IDENTITY),
     )  # fmt: skip
 
 
