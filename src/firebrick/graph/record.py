@@ -92,6 +92,7 @@ class Record(ABC):
         self.found: list[Any] = []  # held so that no id is used twice during the walk
         self.ends: list[int] = []
         self.ties: dict[str, ref[Any] | None] = {}  # weak references, which a key has as the paths of their objects
+        self.owners: list[tuple[ref[Any], Any]] = []  # objects, each with the dict of its attributes
         self.slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and their values
         self.spaces: list[tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]] = []  # ``grouped``
         self.cells: list[tuple[CellType, Any]] = []
@@ -226,6 +227,9 @@ class Record(ABC):
                     return False
         except KeyError:
             return False
+        for owner, d in self.owners:
+            if getattr(owner(), "__dict__", None) is not d:
+                return False
         for d, k, v in self.slots:
             if d.get(k, ABSENT) is not v:
                 return False

@@ -404,7 +404,11 @@ def _own_attributes(
     w.objects.append(v)
     if not versioned:
         w.lists.append((space, tuple(space)))
-        w.values += [(reader(v, "__class__"), v.__class__), (space_reader(v), space)]
+        w.values.append((reader(v, "__class__"), v.__class__))
+        if kind.__weakrefoffset__ and kind.__getattribute__ is object.__getattribute__:
+            w.owners.append((ref(v), space))
+        else:
+            w.values.append((space_reader(v), space))
     seen = {**defaults_of(kind), **space} if versioned else space
     exact = w.exact
     for name, item in list(seen.items()):
