@@ -370,6 +370,9 @@ def _object(w: Record, path: str, v: Any) -> None:
             _slot(w, path, v, name, whole)
 
 
+_LOOKUP: Any = object.__getattribute__
+
+
 def _slot(w: Record, path: str, v: Any, name: str, whole: bool = True) -> None:
     """What an object has in one of its class's ``__slots__``."""
     item = getattr(v, name, ABSENT)
@@ -405,7 +408,7 @@ def _own_attributes(
     if not versioned:
         w.lists.append((space, tuple(space)))
         w.values.append((reader(v, "__class__"), v.__class__))
-        if kind.__weakrefoffset__ and kind.__getattribute__ is object.__getattribute__:
+        if kind.__weakrefoffset__ and kind.__getattribute__ is _LOOKUP:
             w.owners.append((ref(v), space))
         else:
             w.values.append((space_reader(v), space))
