@@ -17,6 +17,7 @@ from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
+from firebrick.autodiff.tape import anomaly
 from firebrick.backends.handles import check_present
 from firebrick.core.collector import fewer_collections
 from firebrick.core.config import config
@@ -113,7 +114,7 @@ class Jit(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         inlined = (hooks.tracing and current.get() is not None) or (hooks.levels and running() is not None)
-        if inlined or _disabled.get() or not config.jit:
+        if inlined or _disabled.get() or not config.jit or anomaly.get():
             return self.fn(*args, **kwargs)
         if kwargs:
             args, kwargs = self._signature.ordered(args, kwargs)

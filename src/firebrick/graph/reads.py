@@ -20,6 +20,7 @@ BY_VALUE = frozenset({
 })  # fmt: skip  # code that names one of these may read attributes of any name
 _ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__", "f_globals"})
 _MODULES_BY_NAME = frozenset({"import_module", "__import__", "modules"})
+_IDENTITY = frozenset({"id", "is_", "is_not"})
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "expandvars", "expanduser", "get_exec_path"})
 BUILTINS = frozenset(vars(builtins))  # Python's own, without names that a program adds
 
@@ -36,6 +37,7 @@ class Reads:
         any_module: Whether it may read Python modules of any name.
         strings: Texts in it, which may be names.
         outside: Whether it may read clocks, entropy or files.
+        identity: Whether it may ask which of two objects is which, other than ``x is None``.
     """
 
     globals: tuple[str, ...]
@@ -45,6 +47,7 @@ class Reads:
     any_module: bool
     strings: frozenset[str]
     outside: bool
+    identity: bool
 
 
 @lru_cache(maxsize=4096)
@@ -52,6 +55,7 @@ def reads_of(code: CodeType) -> Reads:
     """The names in the code of a function, without those of the functions inside it."""
     names: dict[str, None] = {}
     attributes, imports = set(), []
+    identity, constant = False, False
     for i in dis.get_instructions(code):
         if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"):
             names[i.argval] = None
@@ -61,6 +65,8 @@ def reads_of(code: CodeType) -> Reads:
             attributes.add("__dict__")  # it reads those that the pattern or the class names
         elif isinstance(i.argval, str) and ("ATTR" in i.opname or i.opname in ("LOAD_METHOD", "IMPORT_FROM")):
             attributes.add(i.argval)
+        identity = identity or (i.opname == "IS_OP" and not constant)
+        constant = i.opname == "LOAD_CONST"
     named = attributes | names.keys()
     if named & _MODULES_BY_NAME:
         imports += [c for c in code.co_consts if isinstance(c, str)]
@@ -69,6 +75,7 @@ def reads_of(code: CodeType) -> Reads:
     return Reads(
         tuple(names), frozenset(attributes), tuple(imports), not named.isdisjoint(_ALL_GLOBALS),
         not named.isdisjoint(_MODULES_BY_NAME), strings, not may_name.isdisjoint(NAMES),
+        identity or not named.isdisjoint(_IDENTITY),
     )  # fmt: skip
 
 

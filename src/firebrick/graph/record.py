@@ -47,6 +47,7 @@ class Record(ABC):
         strings: Texts that may be such names.
         every_module: Whether the code may read Python modules of any name.
         outside: Whether the code may read clocks, entropy or files.
+        identity: Whether the code of users may ask which of two objects is which.
         taken: Attributes that the code reads, and uses what it has read for more than attributes of it (``uses``).
         called: Attributes that the code calls at once.
         whole: Classes of users of which code may call any method: it has an object of theirs, or one itself, whole.
@@ -69,6 +70,7 @@ class Record(ABC):
         self.strings: set[str] = set()
         self.every_module = False
         self.outside = False
+        self.identity = False
         self.taken: set[str] = set()
         self.called: set[str] = set()
         self.whole: set[type] = set()
@@ -90,6 +92,7 @@ class Record(ABC):
         self.found: list[Any] = []  # held so that no id is used twice during the walk
         self.ends: list[int] = []
         self.ties: dict[str, ref[Any] | None] = {}  # weak references, which a key has as the paths of their objects
+        self.owners: list[tuple[ref[Any], Any]] = []  # objects, each with the dict of its attributes
         self.slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and their values
         self.spaces: list[tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]] = []  # ``grouped``
         self.cells: list[tuple[CellType, Any]] = []
@@ -224,6 +227,9 @@ class Record(ABC):
                     return False
         except KeyError:
             return False
+        for owner, d in self.owners:
+            if getattr(owner(), "__dict__", None) is not d:
+                return False
         for d, k, v in self.slots:
             if d.get(k, ABSENT) is not v:
                 return False

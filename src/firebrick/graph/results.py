@@ -23,6 +23,8 @@ from firebrick.graph.program import Program
 from firebrick.graph.spaces import slots_of
 from firebrick.graph.trace import Trace
 
+_MADE_ANEW = frozenset({"sequence", "dict", "object"})
+
 
 class Results:
     """How the results of a traced function are rebuilt from the storages of a run.
@@ -39,7 +41,7 @@ class Results:
         self.tracked: dict[int, Tensor] = {}
         self._slots: dict[tuple[int, bool], int] = {}
         self._made: dict[int, int] = {}
-        self._count = 0
+        self._held: list[Any] = []  # so that no id is used twice
         self._around: list[int] = []  # ids of the containers and objects whose parts are being visited
 
     def slot(self, number: int, tracked: bool = False) -> int:
@@ -51,7 +53,7 @@ class Results:
 
     def callback(self, fn: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """The recipe of a callback, a function and its arguments, and the positions of the values in it."""
-        self._made, self._count = {}, 0
+        self._made, self._held = {}, []
         try:
             found = self.recipe((fn, args))
         except TraceError as e:
@@ -70,8 +72,7 @@ class Results:
             first = self._made.get(id(v))
             if first is not None:
                 return "again", first
-            self._made[id(v)] = self._count
-            self._count += 1
+            self._note(v)
             slot = self.slot(self.trace.number(v), v.node is not None)
             if v.node is not None:
                 self.tracked.setdefault(slot, v)
@@ -79,6 +80,9 @@ class Results:
         if isinstance(v, Weak):
             return "number", v
         if isinstance(v, Gradients):
+            first = self._made.get(id(v))
+            if first is not None:
+                return "again", first
             parts: list[tuple[tuple[Any, ...] | None, tuple[Any, ...]]] = []
             for t, _, g in v.parts():
                 if t is not None and id(t) not in self.handles:
@@ -90,6 +94,7 @@ class Results:
                 parts.append((None if t is None else ("handle", self.handles[id(t)]), self.recipe(g)))
             rebound = [("handle", at) for t in v.rebound() if (at := self.handles.get(id(t))) is not None]
             valid = ("plain", None) if v.valid is None else self.recipe(v.valid)
+            self._note(v)
             return "gradients", parts, rebound, [label for _, label, _ in v.parts()], valid
         if isinstance(v, PLAIN):
             return "plain", v
@@ -97,11 +102,22 @@ class Results:
             return "known", self.known[id(v)]
         if id(v) in self._around:
             raise self._refused(f"a {type(v).__name__} that holds itself", "return the parts")
+        first = self._made.get(id(v))
+        if first is not None:
+            return "again", first
         self._around.append(id(v))
         try:
-            return self._parts(v)
+            found = self._parts(v)
         finally:
             self._around.pop()
+        if found[0] in _MADE_ANEW:
+            self._note(v)
+        return found
+
+    def _note(self, v: Any) -> None:
+        """Note that ``rebuild`` makes a value now, so that where it is met again it is the same one."""
+        self._made[id(v)] = len(self._held)
+        self._held.append(v)
 
     def _parts(self, v: Any) -> tuple[Any, ...]:
         """The recipe of a container or an object."""
@@ -200,14 +216,14 @@ def shown(storage: Storage, program: Program, slot: int) -> Tensor:
     return Tensor(storage, dtype, shape, program.device)  # type: ignore[arg-type]
 
 
-def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, new: list[Tensor]) -> Any:
+def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, new: list[Any]) -> Any:
     """The return value of a traced function, rebuilt from a call's own values.
 
     Args:
         recipe: How it is rebuilt: a kind, then the parts that the kind needs.
         made: The tensor of a position among the program's results.
         call: The arguments and state that the result may hold.
-        new: A list that the tensors that are new handles are appended to.
+        new: A list that new handles, containers and objects are appended to, in the order in which they are complete.
     """
     kind = recipe[0]
     if kind == "new":
@@ -225,9 +241,11 @@ def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, 
     if kind == "number":
         return recipe[1].value(call.numbers)
     if kind == "sequence":
-        return refilled(recipe[1], [rebuild(r, made, call, new) for r in recipe[2]])
+        new.append(refilled(recipe[1], [rebuild(r, made, call, new) for r in recipe[2]]))
+        return new[-1]
     if kind == "dict":
-        return refilled(recipe[1], {k: rebuild(r, made, call, new) for k, r in recipe[2]})
+        new.append(refilled(recipe[1], {k: rebuild(r, made, call, new) for k, r in recipe[2]}))
+        return new[-1]
     if kind == "known":
         return call.known[recipe[1]]
     if kind == "bound":
@@ -236,12 +254,14 @@ def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, 
         again = copy(recipe[1])
         for name, r in recipe[2]:
             object.__setattr__(again, name, rebuild(r, made, call, new))
+        new.append(again)
         return again
     if kind == "gradients":
         _, parts, rebound, labels, valid = recipe
         pairs = [(None if t is None else rebuild(t, made, call, new), rebuild(r, made, call, new)) for t, r in parts]
         gradients = Gradients.of(pairs, [rebuild(t, made, call, new) for t in rebound], labels)
         gradients.valid = rebuild(valid, made, call, new)
+        new.append(gradients)
         return gradients
     return recipe[1]
 

@@ -14,18 +14,28 @@ from typing import Any
 from firebrick.autodiff.distributed import reduction
 from firebrick.autodiff.residuals import strategy
 from firebrick.autodiff.tape import grad_enabled
+from firebrick.backends.registry import default_device
 from firebrick.core.autocast import autocast_dtype
 from firebrick.core.config import config
-from firebrick.core.errors import ConfigError, OperandError
+from firebrick.core.errors import ConfigError, DeviceError, OperandError
 from firebrick.core.tensor import Tensor
 from firebrick.graph.arguments import Flat
 from firebrick.graph.plain import PLAIN, Same, plain_key
 from firebrick.graph.walk import Walk
 
+
+def _default() -> Hashable:
+    """The device of new tensors, also that of a ``use_device`` scope; what names it if it cannot be used."""
+    try:
+        return default_device()
+    except DeviceError:
+        return str(config.device)
+
+
 AMBIENT: list[Callable[[], Hashable]] = [
     grad_enabled,
     autocast_dtype,
-    lambda: config.device,
+    _default,
     lambda: config.fallback,
     lambda: s if isinstance(s := strategy.get(), str) else ("budget", s.limit),
     lambda: None if (r := reduction()) is None else Same(r),
@@ -124,8 +134,11 @@ def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     ids = [id(t) for t in flat.tensors]
     ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     shared: tuple[tuple[int, int], ...] = ()
-    # a parameter that is an argument too: a plain tensor counts only where the graph changes it, which the call looks at
-    if not walk.ids.isdisjoint(ids) and any(type(t) is not Tensor and id(t) in walk.ids for t in flat.tensors):
+    # a parameter that is an argument too: a plain tensor counts only where code asks for identities, or where the graph changes
+    # it, which the call looks at
+    if not walk.ids.isdisjoint(ids) and (
+        walk.identity or any(type(t) is not Tensor and id(t) in walk.ids for t in flat.tensors)
+    ):
         shared = shared_tensors(flat.tensors, walk)
     return spec, walk.number, ties, tracked, tuple([f() for f in AMBIENT]), shared
 

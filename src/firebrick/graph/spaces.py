@@ -53,6 +53,15 @@ def space_of(v: Any) -> dict[str, Any] | None:
     return space if isinstance(space, dict) else None
 
 
+def space_reader(v: Any) -> Callable[[], Any]:
+    """A function that returns ``space_of`` an object: another dict may take the place of its own."""
+    try:
+        held = ref(v)
+    except TypeError:
+        return partial(space_of, v)
+    return lambda: space_of(held())
+
+
 def weakly(v: Any, gone: Callable[[Any], None]) -> Callable[[], Any]:
     """A function that returns an object without keeping it alive, if its class allows weak references."""
     if isinstance(v, MethodType):

@@ -563,10 +563,16 @@ def _elsewhere(t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], no
     return True
 
 
-def new_state(make: Callable[[], Tensor]) -> Tensor:
-    """A tensor that outlives the call, such as a moment of an optimizer: made immediately, also inside a trace."""
+def new_state(make: Callable[[], Tensor], beside: Tensor | None = None) -> Tensor:
+    """A tensor that outlives the call, such as a moment of an optimizer: made immediately, also inside a trace.
+
+    Args:
+        make: Makes it.
+        beside: State that is held by the same object. If a trace has made that, the object begins anew with each call, and so
+            does the tensor, which is then a value of the trace.
+    """
     trace = current.get()
-    if trace is None:
+    if trace is None or (beside is not None and type(beside.storage.data) is Traced and id(beside) not in trace.root._known):
         return make()
     token = current.set(None)  # as ``outside`` does, at a third of its time: there may be thousands
     try:

@@ -190,6 +190,7 @@ def _globals(w: Record, code: CodeType, space: dict[str, Any]) -> None:
     """The globals, builtins and imported modules that a code object names, and those of the code inside it."""
     reads = reads_of(code)
     w.outside |= reads.outside and not _ours(space.get("__name__"))
+    w.identity |= reads.identity and not of_library(space.get("__name__"))
     if reads.any_module:
         w.every_module = True
         w.choose_by_name()

@@ -30,7 +30,7 @@ from firebrick.core.weak import Weak
 from firebrick.graph.contents import content_of, is_shared_memory
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
 from firebrick.graph.record import Record
-from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of
+from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of, space_reader
 from firebrick.graph.streams import of_torch, state_of
 from firebrick.graph.visit_code import called, members, state_reader
 
@@ -370,6 +370,9 @@ def _object(w: Record, path: str, v: Any) -> None:
             _slot(w, path, v, name, whole)
 
 
+_LOOKUP: Any = object.__getattribute__
+
+
 def _slot(w: Record, path: str, v: Any, name: str, whole: bool = True) -> None:
     """What an object has in one of its class's ``__slots__``."""
     item = getattr(v, name, ABSENT)
@@ -405,6 +408,10 @@ def _own_attributes(
     if not versioned:
         w.lists.append((space, tuple(space)))
         w.values.append((reader(v, "__class__"), v.__class__))
+        if kind.__weakrefoffset__ and kind.__getattribute__ is _LOOKUP:
+            w.owners.append((ref(v), space))
+        else:
+            w.values.append((space_reader(v), space))
     seen = {**defaults_of(kind), **space} if versioned else space
     exact = w.exact
     for name, item in list(seen.items()):

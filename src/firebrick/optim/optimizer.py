@@ -319,7 +319,7 @@ class Optimizer(ABC):
             missed = self._missed.get(name)
             if g is None:
                 if missed is None:
-                    missed = new_state(lambda: constant(0, before.dtype, before.device))
+                    missed = new_state(lambda: constant(0, before.dtype, before.device), before)
                     begun.keep(commit, "_missed", self._missed, name, missed)
                 commit.rebind(missed, chosen(valid, missed + one, missed))
                 continue
@@ -425,7 +425,7 @@ class Optimizer(ABC):
                 make = begun.make.get((shape, start, dt, p.device))
                 if make is None:
                     make = begun.make[shape, start, dt, p.device] = filler(shape, start, dtype=dt, device=p.device)
-                m = new_state(make)
+                m = new_state(make, self._step)
                 begun.keep(commit, "_moments", held, name, m)
             elif m.shape != p.shape and moment not in self.scalar_moments:
                 raise ShapeError(

@@ -127,8 +127,7 @@ def initial_generator() -> Generator:
 
 
 def _seed_of(generator: Generator) -> int:
-    words = generator.state()["seed"]
-    return int(words[0]) | int(words[1]) << 32
+    return generator.mark()[0]
 
 
 def state() -> State:

@@ -191,7 +191,13 @@ class Generator:
     # state
 
     def state(self) -> State:
-        """Where the stream stands, as a plain tree: ``seed`` and ``counter``, each uint32 [2] (low word first)."""
+        """Where the stream stands, as a plain tree: ``seed`` and ``counter``, each uint32 [2] (low word first).
+
+        Raises:
+            UnsupportedError: Read, or copied with the generator, under jit: a graph would keep what it is now.
+        """
+        if not self._of_trace():
+            refuse_in_trace("Generator.state, which a copy of a generator reads,")
         with self._lock:
             return {"seed": _words(self._seed), "counter": _words(self._counter)}
 
