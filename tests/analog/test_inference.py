@@ -516,7 +516,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a table that falls": (lambda: analog.CustomDriftPCMLikeNoiseModel(g_lst=(1.0, 0.0)), "g_lst increases"),
     "negative noise": (lambda: analog.PCMLikeNoiseModel(prog_noise_scale=-1.0), "at least 0"),
     "times that fall": (lambda: analog.accuracy_over_time(network(perfect()), [], (2.0, 1.0)), "times that increase"),
-    "no repetition": (lambda: analog.accuracy_over_time(network(perfect()), [], repeats=0), "at least 1"),
+    "no repetition": (lambda: analog.accuracy_over_time(network(perfect()), [], repeats=0), "repeats is an int ≥ 1"),
     "no sample": (lambda: analog.accuracy_over_time(network(perfect()), [], (1.0,)), "at least one sample"),
     "classes of another size": (
         lambda: analog.accuracy_over_time(network(perfect()), [(fb.ones((2, 6)), fb.zeros(3))], (1.0,)), "a class for each"

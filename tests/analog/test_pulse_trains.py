@@ -99,10 +99,16 @@ def test_without_inputs_errors_or_rate_there_are_no_pulses() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_an_update_by_numbers_that_are_not_finite_is_an_error(bad: float) -> None:
-    for x, d, lr in (([[1.0, bad]], [[1.0]], 0.1), ([[1.0, 1.0]], [[bad]], 0.1), ([[1.0, 1.0]], [[1.0]], bad)):
+    for x, d, lr, named in (
+        ([[1.0, bad]], [[1.0]], 0.1, "x is finite"), ([[1.0, 1.0]], [[bad]], 0.1, "d is finite"),
+        ([[1.0, 1.0]], [[1.0]], bad, "lr is finite"),
+    ):  # fmt: skip
         tile = analog.Tile(1, 2, seed=0)
-        with pytest.raises(Exception, match="of an update"):
+        with pytest.raises(fb.FirebrickError, match=named):
             tile.update(fb.asarray(np.float32(x)), fb.asarray(np.float32(d)), lr).numpy()
+        compiled = fb.jit(tile.update)
+        with pytest.raises(fb.FirebrickError, match="of an update"):
+            compiled(fb.asarray(np.float32(x)), fb.asarray(np.float32(d)), fb.asarray(np.float32(lr))).numpy()
 
 
 def test_trains_fire_as_often_as_their_levels_say() -> None:
