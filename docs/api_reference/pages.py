@@ -126,7 +126,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
         )),
         Page("nn-activation", "Activation layers", "Activations as layers.", ("firebrick.nn.activation",)),
         Page("nn-sequences", "Recurrent layers, attention and transformers", "Layers for sequences.", (
-            "firebrick.nn.recurrent", "firebrick.nn.attention", "firebrick.nn.transformer",
+            "firebrick.nn.recurrent", "firebrick.nn.attention", "firebrick.nn.key_value_cache", "firebrick.nn.transformer",
         )),
         Page("nn-losses", "Loss layers", "Losses as layers.", ("firebrick.nn.losses",)),
         Page("models", "Models", "``fb.models``: complete small models, and their registry.", ("fb.models.*",)),

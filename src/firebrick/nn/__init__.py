@@ -34,11 +34,7 @@ from firebrick.nn.activation import (
     Tanhshrink,
     Threshold,
 )
-from firebrick.nn.attention import (
-    CacheState,
-    KeyValueCache,
-    MultiheadAttention,
-)
+from firebrick.nn.attention import MultiheadAttention
 from firebrick.nn.convolution import (
     Conv1d,
     Conv2d,
@@ -50,6 +46,7 @@ from firebrick.nn.convolution import (
 from firebrick.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
 from firebrick.nn.forward_hooks import ForwardHook
 from firebrick.nn.images import Fold, PixelShuffle, PixelUnshuffle, Unfold, Upsample
+from firebrick.nn.key_value_cache import CacheState, KeyValueCache
 from firebrick.nn.linear import (
     Bilinear,
     Embedding,

@@ -11,9 +11,10 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu, silu
 from firebrick.functions.elementwise import relu, tanh
 from firebrick.functions.movement import split
-from firebrick.nn.attention import KeyValueCache, MultiheadAttention
+from firebrick.nn.attention import MultiheadAttention
 from firebrick.nn.checks import check_choice, check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout
+from firebrick.nn.key_value_cache import KeyValueCache
 from firebrick.nn.linear import Linear
 from firebrick.nn.module import Module
 from firebrick.nn.normalisation import LayerNorm
