@@ -77,10 +77,10 @@ def compared(work: Work, rounds: int, calls: int, any_order: bool) -> measure.Re
 
 
 def works(only: list[str], threads: int) -> list[Work]:
-    """Training at each network's first batch, inference at 32."""
+    """Training at each network's first batch, where it has one, and inference at 32."""
     found = []
     for name, net in NETWORKS.items():
-        for kind, batch in (("training", net.batches[0]), ("inference", 32)):
+        for kind, batch in [*(("training", batch) for batch in net.batches[:1]), ("inference", 32)]:
             label = f"{kind} {name}, batch {batch}"
             if not only or any(text in label for text in only):
                 found.append(Work(label, kind, name, batch, threads, arrays=net.arrays()))
