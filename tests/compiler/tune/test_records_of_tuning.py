@@ -194,9 +194,9 @@ def test_a_forced_variant_that_is_not_valid_is_refused() -> None:
 
 
 def test_a_forced_name_that_no_kernel_has_is_a_warning() -> None:
-    with pytest.warns(TuningWarning, match=r"force_variant\('fsat'\) has a variant of that name.*: the names are default, fast"):
-        with fb.force_variant("fsat"):
-            assert name(problem(64), variants("fast")) == DEFAULT
+    text = r"force_variant\('fsat'\) has a variant of that name.*: the names are default, fast"
+    with pytest.warns(TuningWarning, match=text), fb.force_variant("fsat"):
+        assert name(problem(64), variants("fast")) == DEFAULT
     with fb.force_variant("fsat"):
         pass  # nothing was compiled
     with fb.force_variant("fast"):
