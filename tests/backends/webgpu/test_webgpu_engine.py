@@ -299,7 +299,7 @@ def test_running_and_scattered_sums_stay_on_the_device_and_are_exact(n: int) -> 
     at = rng.integers(0, 5, n)
     with fb.config.scope(fallback="error"):
         running = fb.cumulative_sum(fb.asarray(x, device=GPU), axis=0).numpy()
-        zeros, where = fb.zeros((5,), device=GPU), fb.asarray(at, device=WEBGPU)
+        zeros, where = fb.zeros((5,), device=GPU), fb.asarray(at, device=GPU)
         scattered = fb.index_add(zeros, where, fb.asarray(x, device=GPU), axis=0).numpy()
         signs = fb.cumulative_sum(fb.asarray([-0.0] * n, dtype=fb.float32, device=GPU), axis=0).numpy()
     wide = x.astype(np.float64)
