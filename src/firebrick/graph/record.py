@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
-from operator import is_, itemgetter
+from operator import itemgetter
 from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Any, ClassVar, Generic, Protocol
 from weakref import ref
@@ -20,6 +20,7 @@ from weakref import ref
 import numpy as np
 
 from firebrick.core.hooks import hooks
+from firebrick.core.slots import identical
 from firebrick.core.tensor import Tensor
 from firebrick.graph.contents import decimal_context
 from firebrick.graph.plain import of_library
@@ -30,6 +31,10 @@ _INERT: tuple[Any, ...] = (object, ABC, Generic, Protocol)  # bases that call no
 _FORMATTING = frozenset({"format", "format_map", "vformat", "get_field"})
 _FIELD = re.compile(r"\{[^{}:!]*\.")  # a field of a text that names an attribute
 _INTERFACES = frozenset({"abc", "collections.abc", "typing"})  # libraries whose classes read no attributes of their objects
+
+
+def _values(space: dict[Any, Any]) -> tuple[Any, ...]:
+    return tuple(space.values())
 
 
 class Record(ABC):
@@ -210,12 +215,17 @@ class Record(ABC):
         for slot in self.slots:
             by_space.setdefault(id(slot[0]), []).append(slot)
         self.slots = []
+        compared = {id(held) for held, _ in self.lists}
         for slots in by_space.values():
             there = {k: v for _, k, v in slots if v is not ABSENT}
             if len(there) < 3 or type(slots[0][0]) not in (dict, MappingProxyType) or len(there) < len(slots):
                 self.slots += slots  # a mapping of another class may make a value where it has none
             else:
-                self.spaces.append((slots[0][0], itemgetter(*there), tuple(there.values())))
+                space, names = slots[0][0], tuple(there)
+                # all values of a dict in its order take less time than those of names that are looked up; names are then compared
+                # as the items of the dict
+                whole = type(space) is dict and identical(names, tuple(space)) and id(space) in compared
+                self.spaces.append((space, _values if whole else itemgetter(*names), tuple(there.values())))
 
     def fresh(self) -> bool:
         """Whether nothing that the walk saw has been replaced."""
@@ -223,7 +233,7 @@ class Record(ABC):
             return False
         try:
             for d, pick, held in self.spaces:
-                if not all(map(is_, pick(d), held)):
+                if not identical(pick(d), held):
                     return False
         except KeyError:
             return False
@@ -241,7 +251,7 @@ class Record(ABC):
                 if v is not ABSENT:
                     return False
         for held, items in self.lists:
-            if len(held) != len(items) or not all(map(is_, held, items)):
+            if len(held) != len(items) or not identical(tuple(held), items):
                 return False
         for fn, code, defaults, keyed in self.functions:
             if fn.__code__ is not code or fn.__defaults__ is not defaults or fn.__kwdefaults__ is not keyed:
