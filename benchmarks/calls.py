@@ -1,8 +1,9 @@
-"""``python -m benchmarks.calls``: host time of a warm call of a compiled function, by the number of tensors that it reads and changes.
+"""``python -m benchmarks.calls``: host time of a warm call of a compiled function, by the number of tensors that it reads or
+changes.
 
-GPTs of several depths and a tiny width: the forward pass, which reads the parameters, and a training step with Adam, which changes
-them, their moments and a counter. Host time is processor time of calls in which the native code of kernels is left out, so what
-remains is the key, the check that nothing captured has changed, addresses of buffers, and the commit of new state.
+GPTs of several depths and a tiny width: the forward pass, which reads the parameters, and a training step with Adam, which
+changes them, their moments and a counter. Host time is processor time of calls in which the native code of kernels is left out,
+so what remains is the key, the check that nothing captured has changed, addresses of buffers, and the commit of new state.
 """
 
 from __future__ import annotations

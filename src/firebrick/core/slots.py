@@ -1,8 +1,8 @@
-"""One slot of many objects at once: its values as a list, or whether each is None; and whether two tuples hold the same objects.
+"""One slot of many tensors at once: its values as a list, or whether each is None; and whether two tuples hold the same objects.
 
-Calls of compiled functions read the storages of thousands of tensors, each time anew. A compiled engine installs native functions
-for long sequences (``install``). Such a function gives up, by returning None, where it finds an object or a value of another
-kind than it was made for; then, and without one, the slots are read here, one after the other.
+Calls of compiled functions read the storages of thousands of tensors, each time anew. A compiled engine installs native
+functions for long sequences (``install``). Such a function gives up, by returning None, where it finds an object or a value of
+another kind than it was made for; then, and without one, the slots are read here, one after the other.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _INTERFACES = frozenset({"abc", "collections.abc", "typing"})  # libraries whose
 
 
 class Attributes:
-    """The attributes that an object of a ``versioned`` class had. Neither it nor such objects among their values are kept alive.
+    """The attributes that an object of a ``versioned`` class had. Neither it nor objects among its attributes are kept alive.
 
     Args:
         v: The object.
@@ -67,9 +67,7 @@ def _is_still(item: Any) -> Callable[[Any], bool]:
     if type(item) is tuple:
         parts = [_is_still(part) for part in item]
         return lambda now: (
-            type(now) is tuple
-            and len(now) == len(parts)
-            and all(same(part) for same, part in zip(parts, now, strict=True))
+            type(now) is tuple and len(now) == len(parts) and all(same(part) for same, part in zip(parts, now, strict=True))
         )
     if isinstance(item, MethodType):  # each look makes another one; it may hold what began the walk
         return lambda now: False
@@ -272,8 +270,8 @@ class Record(ABC):
                 self.slots += slots  # a mapping of another class may make a value where it has none
             else:
                 space, names = slots[0][0], tuple(there)
-                # all values of a dict in its order take less time than those of names that are looked up; names are then compared
-                # as the items of the dict
+                # all values of a dict in its order take less time than those of names that are looked up; its names are
+                # compared elsewhere then
                 whole = type(space) is dict and identical(names, tuple(space)) and id(space) in compared
                 self.spaces.append((space, _values if whole else itemgetter(*names), tuple(there.values())))
 

@@ -126,9 +126,8 @@ class Signature:
 def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     """The key of a call: ``(spec, number of the walk, ties, tracked, ambient, shared)``."""
     tracked: tuple[int, ...] = ()
-    if grad_enabled():
-        if not (untracked(flat.tensors) and untracked(walk.tensors)):
-            tracked = tuple([i for i, t in enumerate([*flat.tensors, *walk.tensors]) if t.node is not None])
+    if grad_enabled() and not (untracked(flat.tensors) and untracked(walk.tensors)):
+        tracked = tuple([i for i, t in enumerate([*flat.tensors, *walk.tensors]) if t.node is not None])
     ids = [id(t) for t in flat.tensors]
     ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     shared: tuple[tuple[int, int], ...] = ()

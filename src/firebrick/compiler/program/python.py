@@ -357,7 +357,11 @@ class _ProgramWriter:
             sources[self.items[v][0]] + self.items[v][1] if v in self.items and i not in copied else next(others)
             for i, v in enumerate(values)
         ]
-        text = next(iter(sources)) if len(sources) == 1 and not single else f"({', '.join([*(f'*{s}' for s in sources), *single])},)"
+        text = (
+            next(iter(sources))
+            if len(sources) == 1 and not single
+            else f"({', '.join([*(f'*{s}' for s in sources), *single])},)"
+        )
         return f"{self.name('pick', itemgetter(*where))}({text})"
 
     def around(self) -> list[str]:

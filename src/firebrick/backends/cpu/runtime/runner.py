@@ -145,8 +145,8 @@ whole:
   ret i64 %turn
 }}
 
-; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have, or -1,
-; and no pointers, if the class of an object, the pointer in front of the offset, is not `class`
+; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have, or
+; -1, and no pointers, if the class of an object, the pointer in front of the offset, is not `class`
 define i64 @{ADDRESSES}(ptr %objects, ptr %to, i64 %count, i64 %offset, i64 %flags, ptr %class) {{
 entry:
   %classat = sub i64 %offset, 8

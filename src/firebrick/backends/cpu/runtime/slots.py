@@ -1,10 +1,10 @@
 """Native functions that read one slot of thousands of Python objects (``core.slots``), some nanoseconds each.
 
 A slot of a class lies at the same distance from the beginning of each object of it, and so does the object's class. Both
-distances are found by looking for known objects in the memory of samples; if they are not found there, or the interpreter has no
-global lock, which protects objects while they are read, nothing is installed. Each object's class is compared before its
-memory is read: an object that only claims to be a tensor (a weak proxy) has no such slots. New references are made by Python's own
-functions.
+distances are found by looking for known objects in the memory of samples; if they are not found there, or the interpreter has
+no global lock, which protects objects while they are read, nothing is installed. Each object's class is compared before its
+memory is read: an object that only claims to be a tensor (a weak proxy) has no such slots. New references are made by Python's
+own functions.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ no:
   ret i1 false
 }}
 
-; the storages of tensors, and their data, all of one class, as items of two lists; gives how many there are up to the first that
-; is of another kind
+; the storages of tensors, and their data, all of one class, as items of two lists; gives how many there are up to the first
+; that is of another kind
 define i64 @{CONTENTS}(ptr %items, i64 %count, ptr %layout, ptr %storages, ptr %contents) {{
 entry:
   %incref = load ptr, ptr %layout
@@ -180,7 +180,7 @@ def _at(kind: type, name: str) -> int | None:
     """The distance of a slot from the beginning of an object; None if it cannot be told."""
     found = set()
     for _ in range(3):
-        sample, value = kind.__new__(kind), object()
+        sample, value = object.__new__(kind), object()
         kind.__dict__[name].__set__(sample, value)
         words = _words(sample, kind)
         if words.count(id(value)) != 1:
