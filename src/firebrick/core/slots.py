@@ -1,4 +1,4 @@
-"""One slot of many tensors at once: its values as a list, or whether each is None; and whether two tuples hold the same objects.
+"""One slot of many tensors at once: its values, or whether each is None; and whether two tuples hold the same objects.
 
 Calls of compiled functions read the storages of thousands of tensors, each time anew. A compiled engine installs native
 functions for long sequences (``install``). Such a function gives up, by returning None, where it finds an object or a value of

@@ -8,8 +8,8 @@ whether nothing that a walk saw has been replaced; if something has, one walks a
 
 Objects of classes with ``versioned = True`` (modules, optimizers) promise that every attribute that is set raises
 ``hooks.settings``, so they need not be looked at again while it is unchanged. A class may name attributes that no result
-depends on (``unwatched``), and weak references to other objects (``ties``): a key has the paths of these objects, so that two that look
-alike cannot be exchanged, and a traced function may set them.
+depends on (``unwatched``), and weak references to other objects (``ties``): a key has the paths of these objects, so that two
+that look alike cannot be exchanged, and a traced function may set them.
 """
 
 from __future__ import annotations

@@ -180,7 +180,8 @@ def _at(kind: type, name: str) -> int | None:
     """The distance of a slot from the beginning of an object; None if it cannot be told."""
     found = set()
     for _ in range(3):
-        sample, value = object.__new__(kind), object()
+        sample: Any = object.__new__(kind)
+        value = object()
         kind.__dict__[name].__set__(sample, value)
         words = _words(sample, kind)
         if words.count(id(value)) != 1:
