@@ -124,7 +124,9 @@ def _infer_while_gradient(*operands: Any, body: Graph, backs: tuple[Graph, ...],
         _fits("while_gradient", (*shared, *operands[consts + 1 : end]), back)
         found = [Aval(a.shape, a.dtype) for a in operands[start:end]]
         if _outputs(back) != found:
-            raise ShapeError("while_gradient: a carry keeps its shapes", f"{_outputs(back)} from {found}", "report this as a bug")
+            raise ShapeError(
+                "while_gradient: a carry keeps its shapes", f"{_outputs(back)} from {found}", "report this as a bug"
+            )
     return tuple(Aval(a.shape, a.dtype) for a in operands[consts + 1 + carries :])
 
 

@@ -60,9 +60,7 @@ def of_while_gradient(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     flowing = [_inexact([t.aval for t in carry]) for carry in carries]
     key = ("passes of cotangents", *map(id, graphs), consts, wanted, device.name)
     order = range(len(graphs) - 1, -1, -1)
-    made = remembered(
-        key, graphs, lambda: tuple([_step(graphs, consts, sizes, flowing, wanted, i, device) for i in order])
-    )
+    made = remembered(key, graphs, lambda: tuple([_step(graphs, consts, sizes, flowing, wanted, i, device) for i in order]))
     given = iter([g if g is not None and on else None for g, on in zip(gs, r.given, strict=True)])
     ends = [[None] * sizes[0], *([next(given) for _ in range(size)] for size in sizes[1:])]  # cotangents of the last carries
     operands = list(r.inputs)
