@@ -21,6 +21,7 @@ from firebrick.core.op import Batching
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, replay
 from firebrick.graph.control.gradients import alone, bind_scan, remembered
+from firebrick.graph.control.while_gradients import sizes_of
 from firebrick.ir import INTERNAL, Graph
 from firebrick.ops import OPS
 from firebrick.ops.batch_rules import operand_of_all
@@ -168,23 +169,67 @@ def _repeated(t: Tensor, mapped: bool, size: int) -> Tensor:
     return found
 
 
-def of_while_gradient(b: Batching) -> tuple[Tensor, ...] | None:
-    """``while_gradient``, if the loop has as many steps for all examples."""
-    body, back, consts, device = b.params["body"], b.params["back"], b.params["consts"], b.operands[0].device
-    ends = len(body.inputs) + 1
-    shared, carry, cotangents = b.mapped[:consts], b.mapped[consts + 1 : ends], (True,) * (len(b.operands) - ends)
+def of_while_gradient(b: Batching) -> tuple[Tensor, ...]:
+    """``while_gradient``: where examples have different numbers of steps, one that has ended takes no part in those that are
+    left, in any pass."""
+    body, backs, consts, device = b.params["body"], b.params["backs"], b.params["consts"], b.operands[0].device
+    sizes = sizes_of(body, backs)
+    shared, carry = b.mapped[:consts], b.mapped[consts + 1 : consts + 1 + sizes[0]]
     forward, flags = _steady(body, shared, carry, (), 1, b.size, device)
-    if b.mapped[consts] or flags[0]:
-        return None
-    behind, _ = for_examples(back, (*shared, *flags[1:], *cotangents), cotangents, b.size, device)
-    rest = (*flags[1:], *cotangents)
-    operands = (*b.operands[: consts + 1], *(_whole(b, consts + 1 + k, f) for k, f in enumerate(rest)))
+    several = b.mapped[consts] or flags[0]
+    if several:
+        forward = remembered(
+            ("while of examples", id(body), shared, b.size, device.name), body,
+            lambda: _until_all_end(body, shared, b.size, device),
+        )  # fmt: skip
+    first = (True,) * sizes[0] if several else flags[1:]
+    pred, start = b.operands[consts], [_whole(b, consts + 1 + k, f) for k, f in enumerate(first)]
+    if several:
+        going = _whole(b, consts, True)
+        pred, start = _some(going), [*start, going]
+    graphs = []
+    for number, back in enumerate(backs):
+        own = (True,) * sizes[number + 1]
+        before = (*shared, *first, *(True,) * sum(sizes[1 : number + 1]))
+        if several:
+            graphs.append(
+                remembered(
+                    ("pass of those that go on", id(back), before, b.size, device.name), back,
+                    lambda back=back, before=before, own=own: _while_going(back, before, consts + sizes[0], len(own), b.size, device),
+                )
+            )  # fmt: skip
+        else:
+            graphs.append(for_examples(back, (*before, *own), own, b.size, device)[0])
+    rest = [_whole(b, k, True) for k in range(consts + 1 + sizes[0], len(b.operands))]
     params = remembered(
-        ("while gradient of examples", id(forward), id(behind), consts), (forward, behind),
-        lambda: {"body": forward, "back": behind, "consts": consts},
+        ("while gradient of examples", id(forward), *map(id, graphs), consts), (forward, graphs),
+        lambda: {"body": forward, "backs": tuple(graphs), "consts": consts},
     )  # fmt: skip
-    made: tuple[Tensor, ...] = bind(INTERNAL["while_gradient"], operands, params)
+    made: tuple[Tensor, ...] = bind(INTERNAL["while_gradient"], (*b.operands[:consts], pred, *start, *rest), params)
     return made
+
+
+def _while_going(back: Graph, before: Flags, ends: int, count: int, size: int, device: Device) -> Graph:
+    """A step of a pass for all examples, which those take that go on; which these are follows the carry of the loop.
+
+    Args:
+        back: The step for one example.
+        before: Which inputs before its own carry have examples.
+        ends: How many of these are shared values and the carry of the loop.
+        count: How many values its carry has.
+        size: How many examples there are.
+        device: Where it runs.
+    """
+    with alone("a step of all examples", device) as trace, _level(size) as level:
+        flags = (*before, *(True,) * count)
+        avals = list(zip(back.inputs, flags, strict=True))
+        given = [_input(trace, level, a, m, device) for a, m in avals[:ends]]
+        going = _input(trace, level, Aval((), bool_), True, device)
+        given += [_input(trace, level, a, m, device) for a, m in avals[ends:]]
+        after = replay(back, given, device)
+        kept = [bind(OPS["where"], (going, new, old), {}) for new, old in zip(after, given[len(given) - count :], strict=True)]
+        trace.finish([with_examples(level, t) for t in kept])
+    return trace.made()
 
 
 def of_scan(b: Batching) -> tuple[Tensor, ...]:
