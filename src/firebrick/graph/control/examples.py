@@ -250,17 +250,12 @@ def of_while_gradient(b: Batching) -> tuple[Tensor, ...]:
     if several:
         going = _whole(b, consts, True)
         pred, start = _some(going), [*start, going]
-    graphs = []
+    graphs: list[Graph] = []
     for number, back in enumerate(backs):
         own = (True,) * sizes[number + 1]
         before = (*shared, *first, *(True,) * sum(sizes[1 : number + 1]))
         if several:
-            graphs.append(
-                remembered(
-                    ("pass of those that go on", id(back), before, b.size, device.name), back,
-                    lambda back=back, before=before, own=own: _while_going(back, before, consts + sizes[0], len(own), b.size, device),
-                )
-            )  # fmt: skip
+            graphs.append(_while_going(back, before, consts + sizes[0], b.size, device))
         else:
             graphs.append(for_examples(back, (*before, *own), own, b.size, device)[0])
     rest = [_whole(b, k, True) for k in range(consts + 1 + sizes[0], len(b.operands))]
@@ -272,17 +267,23 @@ def of_while_gradient(b: Batching) -> tuple[Tensor, ...]:
     return made
 
 
-def _while_going(back: Graph, before: Flags, ends: int, count: int, size: int, device: Device) -> Graph:
+def _while_going(back: Graph, before: Flags, ends: int, size: int, device: Device) -> Graph:
+    key = ("pass of those that go on", id(back), before, ends, size, device.name)
+    made: Graph = remembered(key, back, lambda: _make_while_going(back, before, ends, size, device))
+    return made
+
+
+def _make_while_going(back: Graph, before: Flags, ends: int, size: int, device: Device) -> Graph:
     """A step of a pass for all examples, which those take that go on; which these are follows the carry of the loop.
 
     Args:
         back: The step for one example.
         before: Which inputs before its own carry have examples.
         ends: How many of these are shared values and the carry of the loop.
-        count: How many values its carry has.
         size: How many examples there are.
         device: Where it runs.
     """
+    count = len(back.outputs)
     flags = (*before, *(True,) * count)
     with alone("a step of all examples", device) as trace, _level(size) as level:
         avals = list(zip(back.inputs, flags, strict=True))

@@ -111,8 +111,8 @@ def while_loop_(*operands: Any, body: Graph, consts: int) -> tuple[Any, ...]:
     return tuple(np.array(c) for c in carry)
 
 
-# while_gradient: consts, pred, carry, then the first carry of each pass over the steps (see ``while_gradients``); the graph of a
-# pass maps consts, the carries before the step of the loop and of earlier passes, and its own carry to the next one
+# while_gradient: consts, pred, carry, then the first carry of each pass over the steps (see ``while_gradients``); the graph of
+# a pass maps consts, the carries before the step of the loop and of earlier passes, and its own carry to the next one
 
 
 def _infer_while_gradient(*operands: Any, body: Graph, backs: tuple[Graph, ...], consts: int) -> tuple[Aval, ...]:

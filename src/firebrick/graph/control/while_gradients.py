@@ -1,7 +1,7 @@
 """Gradients of gradients of ``while_loop``, of any order: the reverse-mode rule of ``while_gradient``.
 
-A ``while_gradient`` is a loop whose carries are kept, and passes over its steps: each goes the other way than the one before it,
-and a step of it sees the carries that the loop and earlier passes had before that step. The gradient of a loop is one such pass.
+A ``while_gradient`` is a loop whose carries are kept, and passes over its steps: each goes the other way than the one
+before, and a step of it sees the carries that the loop and earlier passes had before that step. The gradient of a loop is one such pass.
 The gradient of passes is that of each of them, the last one first, so it is a ``while_gradient`` with twice as many passes.
 
 In the pass of cotangents of pass i, a step runs step i backwards, and then those of all later passes that saw the carry of i:
@@ -11,6 +11,7 @@ what they need, the cotangent of their next carry, is the carry of their own pas
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from firebrick.autodiff.backward import filled
@@ -34,10 +35,7 @@ def without_pred(body: Graph) -> Graph:
 
 def parts(values: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
     """Values in groups of these sizes."""
-    ends = [0]
-    for size in sizes:
-        ends.append(ends[-1] + size)
-    return [values[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [values[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
 def sizes_of(body: Graph, backs: Sequence[Graph]) -> list[int]:
@@ -80,8 +78,8 @@ def of_while_gradient(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     starts = [consts + 1 + sum(sizes[:i]) for i in range(len(graphs))]
     for i, result in zip(order, results, strict=True):
         for k, t in zip(wanted, result[: len(wanted)], strict=True):
-            before = out[k]
-            out[k] = t if before is None else bind(OPS["add"], (before, t), {})
+            until = out[k]
+            out[k] = t if until is None else bind(OPS["add"], (until, t), {})
         for k, t in zip(flowing[i], result[len(wanted) :], strict=True):
             out[starts[i] + k] = t
     return out
@@ -122,11 +120,11 @@ def _step(
         first = consts + sum(sizes[:i])  # of the carry of pass i, among the inputs of its step and those of later passes
         places = tuple(first + k for k in flowing[i])
         found = back(i, (*wanted, *places))
-        total = {k: found.get(first + k) for k in flowing[i]}
+        total: dict[int, Tensor | None] = {k: found.get(first + k) for k in flowing[i]}
         for j in range(i + 1, last + 1):
             for place, t in back(j, places).items():
-                before = total[place - first]
-                total[place - first] = t if before is None else bind(OPS["add"], (before, t), {})
+                until = total[place - first]
+                total[place - first] = t if until is None else bind(OPS["add"], (until, t), {})
         summed = cotangents[i][: len(wanted)]
         trace.finish([
             *(s if k not in found else bind(OPS["add"], (s, found[k]), {}) for k, s in zip(wanted, summed, strict=True)),
