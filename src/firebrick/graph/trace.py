@@ -264,6 +264,9 @@ class Trace:
             root.enter(t, t.label or "state")
         return t
 
+    takes_values = False
+    """Whether tensors that have values become operands of a body where they are used; else they are found before the trace."""
+
     @property
     def root(self) -> Trace:
         """The outermost trace."""

@@ -61,6 +61,12 @@ class Body(Trace):
 
     # inputs
 
+    def number(self, t: Tensor) -> int:
+        if type(t.storage.data) is Traced or not self.root.takes_values:
+            return super().number(t)
+        self.capture(t)
+        return self._captured(t, id(t.storage), -1)
+
     def input(self, like: Tensor, kind: str) -> Tensor:
         """A new input with the shape, dtype and label of ``like``."""
         return self.fresh(like.aval, kind, like.device, like.label)
@@ -219,15 +225,15 @@ class Body(Trace):
 
 
 class Eager(Body):
-    """The trace of a branch outside of other traces: the tensors that it uses are its operands."""
+    """The trace of a branch or a body outside of other traces: the tensors that it uses are its operands."""
 
-    def number(self, t: Tensor) -> int:
-        data = t.storage.data
-        if type(data) is Traced:
-            return super().number(t)
-        if id(t) not in self._known:  # the branch must not rebind it
+    takes_values = True
+
+    def capture(self, t: Tensor) -> None:
+        if type(t.storage.data) is Traced:
+            super().capture(t)
+        elif id(t) not in self._known:  # which it must not rebind
             self._known[id(t)] = (t, saved_handle(t))
-        return self._captured(t, id(t.storage), -1)
 
 
 def share(bodies: Sequence[Body]) -> None:

@@ -26,7 +26,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, replay
 from firebrick.graph.control.gradients import alone, bind_scan, remembered
 from firebrick.graph.control.while_gradients import sizes_of
-from firebrick.ir import INTERNAL, Graph
+from firebrick.ir import CONSTANT, INTERNAL, Graph
 from firebrick.ops import OPS
 from firebrick.ops.batch_rules import operand_of_all
 
@@ -115,7 +115,8 @@ def of_cond(b: Batching) -> tuple[Tensor, ...]:
     """``cond``: one branch for all examples if they share ``pred``, else the branches that at least one takes, and a selection.
 
     An example that does not take a branch computes it on the operands of one that does: so what a branch does outside of its
-    condition, such as a loop without end, an index out of range or a NaN, comes into no result and no gradient.
+    condition, such as a loop without end, an index out of range or a NaN, comes into no result and no gradient. A branch that
+    no example takes is run only where it can do no harm.
     """
     branches, device = b.params["branches"], b.operands[0].device
     forced = (True,) * len(branches[0].outputs)
@@ -129,7 +130,8 @@ def of_cond(b: Batching) -> tuple[Tensor, ...]:
     for takes, graph in zip((pred, bind(OPS["logical_not"], (pred,), {})), graphs, strict=True):
         one = _one_of(takes)
         given = [_of_those(takes, x, one) if mapped else x for x, mapped in operands]
-        found.append(_if_some(_some(takes), graph, given, device))
+        some = None if _is_harmless(graph, b.mapped[1:]) else _some(takes)
+        found.append(replay(graph, given, device) if some is None else _if_some(some, graph, given, device))
     return tuple(bind(OPS["where"], (_beside(pred, x), x, y), {}) for x, y in zip(*found, strict=True))
 
 
@@ -151,6 +153,13 @@ def _of_those(takes: Tensor, x: Tensor, one: Tensor) -> Tensor:
     instead = bind(OPS["take"], (x.detach(), one), {"axis": 0})
     found: Tensor = bind(OPS["where"], (_beside(takes, x), x, instead), {})
     return found
+
+
+def _is_harmless(graph: Graph, mapped: Flags) -> bool:
+    """Whether a graph may run although no example takes it: it is made of operations on elements, which end and raise no error,
+    and a NaN reaches no operand that examples share."""
+    shared = any(a.dtype.is_inexact and not m for a, m in zip(graph.inputs, mapped, strict=True))
+    return not shared and all(n.op is CONSTANT or (n.op.fusion in ("map", "move") and not n.op.indexes) for n in graph.nodes)
 
 
 def _if_some(some: Tensor, graph: Graph, operands: Sequence[Tensor], device: Device) -> Sequence[Tensor]:

@@ -115,7 +115,7 @@ def _staged_cond(
         b.finish([*tree.leaves, *(b.handle(c.number, device) if o is b else holding for o in bodies for c in o.checks)])
     share(bodies)
     checks = [c for b in bodies for c in b.checks]
-    chosen = result.tree
+    chosen: R = result.tree
     if not (result.leaves or checks):
         return chosen
     branches = tuple(b.made() for b in bodies)
