@@ -344,7 +344,8 @@ def _svd_vjp(gs: Any, r: Any) -> Any:
 
 def _svd_jvp(r: Any) -> Any:
     """With P = Uᴴ ẋ V: Ṡ = Re diag P, U̇ = U (F ∘ (P S + S Pᴴ)) and V̇ = V (F ∘ (S P + Pᴴ S)) with F_ij = 1 / (s_j² - s_i²),
-    and the parts outside of U and V. Complex vectors add i Im diag(P) / S to U, and are turned so that leading components stay real.
+    and the parts outside of U and V. Complex vectors add i Im diag(P) / S to U, and are turned so that leading components stay
+    real.
     """
     (u, s, vh), t = r.results, r.tangents[0]
     if not u.size or not vh.size:

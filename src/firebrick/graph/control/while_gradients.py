@@ -1,8 +1,9 @@
 """Gradients of gradients of ``while_loop``, of any order: the reverse-mode rule of ``while_gradient``.
 
 A ``while_gradient`` is a loop whose carries are kept, and passes over its steps: each goes the other way than the one
-before, and a step of it sees the carries that the loop and earlier passes had before that step. The gradient of a loop is one such pass.
-The gradient of passes is that of each of them, the last one first, so it is a ``while_gradient`` with twice as many passes.
+before, and a step of it sees the carries that the loop and earlier passes had before that step. The gradient of a loop is
+one such pass. The gradient of passes is that of each of them, the last one first, so it is a ``while_gradient`` with twice as
+many passes.
 
 In the pass of cotangents of pass i, a step runs step i backwards, and then those of all later passes that saw the carry of i:
 what they need, the cotangent of their next carry, is the carry of their own pass of cotangents.
@@ -128,6 +129,6 @@ def _step(
         summed = cotangents[i][: len(wanted)]
         trace.finish([
             *(s if k not in found else bind(OPS["add"], (s, found[k]), {}) for k, s in zip(wanted, summed, strict=True)),
-            *(filled(0.0, carries[i][k].detach()) if (t := total[k]) is None else t for k in flowing[i]),
+            *(filled(0.0, carries[i][k].detach()) if (g := total[k]) is None else g for k in flowing[i]),
         ])  # fmt: skip
     return trace.made()
