@@ -18,7 +18,7 @@ from typing import Any
 
 from firebrick.analog.normal_numbers import normal_block, normal_pair
 from firebrick.analog.pulse_trains import word_of
-from firebrick.analog.typed_kernel import changes, reads, results
+from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
 from firebrick.compiler.kernel.language.annotations import ArrayTuple
 from firebrick.compiler.kernel.language.calls import HelperFunction, IndexedFunction
@@ -101,6 +101,38 @@ COUNTS: dict[PulseType, tuple[HelperFunction, HelperFunction]] = {
 """Pulse type → number of pulses that a cross-point gets in a sample, and whether its row gets any."""
 QUEUE = 62
 """Bits of a queue, an int64 that is not negative."""
+SAMPLES = 32
+"""Samples of a word of ``firing_rows``."""
+
+
+@lru_cache(maxsize=8)
+def firing_rows(pulse_type: PulseType) -> Kernel:
+    """The kernel of the samples in which each row fires.
+
+    Args:
+        pulse_type: How pulses are counted.
+
+    Returns:
+        Kernel of the trains of the rows. Its result is uint32 [samples / 32, rows]: bit s of word k is whether the row fires in
+        sample 32 k + s.
+    """
+    fires = COUNTS[pulse_type][1]
+    trained = pulse_type in STOCHASTIC
+
+    def firing(d_lines: Any, fired: Any) -> None:
+        k, i = kernel.index()
+        found = word_of(0)
+        for s in range(min(SAMPLES, d_lines.shape[0] - SAMPLES * k)):
+            if fires(d_lines, SAMPLES * k + s, i):
+                found = found | (word_of(1) << word_of(s))
+        fired[k, i] = found
+
+    sizes = "samples, words, rows" if trained else "samples, rows"
+    firing.__annotations__ = {
+        "d_lines": reads(uint32 if trained else int64, sizes),
+        "fired": results(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
+    }
+    return kernel(firing)
 
 
 @lru_cache(maxsize=256)
@@ -120,7 +152,7 @@ def update_kernel(
             and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
 
     Returns:
-        Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
+        Kernel of the weights, their bounds, the inputs and errors, their trains, what ``firing_rows`` found, the key of the normal numbers, whether the
         learning rate is negative, which pulses count (see ``device_array.BOTH``), the length of the longest train, and the
         parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
@@ -128,11 +160,11 @@ def update_kernel(
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
-    count_of, fires = COUNTS[pulse_type]
+    count_of = COUNTS[pulse_type][0]
 
     def pulsed_update(
-        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, key: Any, ascent: Any,
-        side: Any, longest: Any, parameters: Any, pulses: Any,
+        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, key: Any,
+        ascent: Any, side: Any, longest: Any, parameters: Any, changed: Any, pulses: Any,
     ) -> None:  # fmt: skip
         i, j = kernel.index()
         w, least, most = weights[i, j], low[i, j], high[i, j]
@@ -143,58 +175,67 @@ def update_kernel(
             bits += 1
         capacity = QUEUE // bits
         queue, place, queued, blocks = 0, 0, 0, 0
-        for b in range(x.shape[0] + 1):
-            if b < x.shape[0]:  # noqa: SIM102 the second condition reads vector b
-                if fires(d_lines, b, i):
+        for k in range(fired.shape[0] + 1):
+            samples = word_of(1)
+            if k < fired.shape[0]:
+                samples = fired[k, i]
+            while samples != word_of(0):
+                if k < fired.shape[0]:
+                    first = samples & (word_of(0) - samples)
+                    samples = samples ^ first
+                    b = SAMPLES * k + int(set_bits(first - word_of(1)))
                     n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
-                    up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
-                    if side != 0:  # devices that only get pulses up: those up, or those down
-                        n = n if up == (side > 0) else count_of_pulses(0)
-                        up = True
                     if n > 0:
+                        up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                        if side != 0:  # devices that only get pulses up: those up, or those down
+                            n = n if up == (side > 0) else count_of_pulses(0)
+                            up = True
                         total += n
                         if joins:
                             ups += n if up else count_of_pulses(0)
                             downs += count_of_pulses(0) if up else n
-                        queue = queue | ((2 * int(n) + (1 if up else 0)) << place)
-                        place += bits
+                        if n > 0:
+                            queue = queue | ((2 * int(n) + (1 if up else 0)) << place)
+                            place += bits
                     queued += 1
-            if queued == capacity or b == x.shape[0]:
-                if joins and queue > 0:
-                    xi, _ = normal_pair(key, 4 * ((blocks * weights.shape[0] + i) * weights.shape[1] + j))
-                    after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
-                    if highest < most and lowest > least:
-                        w = after
-                        queue = 0
+                else:
+                    samples = word_of(0)
+                if queued == capacity or k == fired.shape[0]:
+                    if joins and queue > 0:
+                        xi, _ = normal_pair(key, 4 * ((blocks * weights.shape[0] + i) * weights.shape[1] + j))
+                        after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                        if highest < most and lowest > least:
+                            w = after
+                            queue = 0
+                            blocks += 1
+                        ups, downs = count_of_pulses(0), count_of_pulses(0)
+                    left = count_of_pulses(0)
+                    rises = False
+                    while left > 0 or queue > 0:
+                        z = (0.0, 0.0, 0.0, 0.0)
+                        if noisy:
+                            z = normal_block(key, (blocks * weights.shape[0] + i) * weights.shape[1] + j)
                         blocks += 1
-                    ups, downs = count_of_pulses(0), count_of_pulses(0)
-                left = count_of_pulses(0)
-                rises = False
-                while left > 0 or queue > 0:
-                    z = (0.0, 0.0, 0.0, 0.0)
-                    if noisy:
-                        z = normal_block(key, (blocks * weights.shape[0] + i) * weights.shape[1] + j)
-                    blocks += 1
-                    for c in kernel.unrolled(4):
-                        if left == 0:
-                            left = count_of_pulses((queue & ((1 << bits) - 1)) >> 1)
-                            rises = (queue & 1) == 1
-                            queue = queue >> bits
-                        if left > 0:
-                            w = min(max(step((w, rises, z[c]), parameters, (i, j)), least), most)
-                            left -= 1
-                place, queued = 0, 0
-        weights[i, j] = w
+                        for c in kernel.unrolled(4):
+                            if left == 0:
+                                left = count_of_pulses((queue & ((1 << bits) - 1)) >> 1)
+                                rises = (queue & 1) == 1
+                                queue = queue >> bits
+                            if left > 0:
+                                w = min(max(step((w, rises, z[c]), parameters, (i, j)), least), most)
+                                left -= 1
+                    place, queued = 0, 0
+        changed[i, j] = w
         pulses[i, j] = total
 
     pulsed_update.__annotations__ = {
-        "weights": changes(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
+        "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "longest": int,
+        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "longest": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),
-        )), "pulses": results(int32, whole),
+        )), "changed": results(float32, whole), "pulses": results(int32, whole),
     }  # fmt: skip
     return kernel(pulsed_update)
