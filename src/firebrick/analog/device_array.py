@@ -66,6 +66,21 @@ class Pulses:
     parameters: UpdateParameters
 
 
+def check_trains(parameters: UpdateParameters, lr: float | Tensor) -> None:
+    """Raise ConfigError if trains grow, and the learning rate is not known.
+
+    Args:
+        parameters: Of an update.
+        lr: Learning rate: a number or a 0-d tensor.
+    """
+    grow = not parameters.fixed_bl and not parameters.update_bl_management and parameters.pulse_type not in ARITHMETIC
+    if grow and isinstance(lr, Tensor):
+        raise ConfigError(
+            "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
+            "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
+        )  # fmt: skip
+
+
 def pulses_of(
     x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Generator
 ) -> Pulses:
@@ -85,13 +100,9 @@ def pulses_of(
     rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
     if granularity is None or parameters.pulse_type in ARITHMETIC:
         return Pulses(x, d, None, None, rate, 0, parameters)
+    check_trains(parameters, lr)
     slots = parameters.desired_bl
-    if not parameters.fixed_bl and not parameters.update_bl_management:
-        if isinstance(lr, Tensor):
-            raise ConfigError(
-                "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
-                "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
-            )  # fmt: skip
+    if not isinstance(lr, Tensor) and not parameters.fixed_bl and not parameters.update_bl_management:
         slots = most_slots(parameters, float(lr), granularity)
     keys = generator.key(device=x.device), generator.key(device=x.device)
     make: Callable[..., tuple[Trains, Tensor]] = _trains
