@@ -30,7 +30,6 @@ from firebrick.functions.elementwise import log, logical_not, maximum, minimum, 
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
-from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import sum as total
 from firebrick.functions.utility import all as all_of
 from firebrick.graph import jit
@@ -360,9 +359,8 @@ def _pulsed(
     kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, model.joint_pulses())
     low, high = model.limits(hidden)
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
-    longest = largest(trains.length) if x.shape[0] else 0
     after, counts = kernel(
-        w, low, high, x, d, trains.x, trains.d, trains.length, fired, keys[0], rate < 0.0, side, longest,
+        w, low, high, x, d, trains.x, trains.d, trains.length, fired, keys[0], rate < 0.0, side,
         *(hidden[n] for n in own), *numbers,
     )  # fmt: skip
     if len(keys) == 1:

@@ -187,11 +187,27 @@ def level_of(value: Any, first: Any, second: Any, factor: Any) -> Any:
     return min((relative * factor) >> 23, 4294967296)
 
 
-@typed_kernel(
-    "samples, lines", values=reads(float32, "samples, lines"), factor=reads(int64, "samples"),
-    scale=reads(float32, "samples, 2"), key=reads(uint32, "4"), resolution=int, stochastic=bool,
-    out=results(int64, "samples, lines"),
-)  # fmt: skip
+@kernel.function
+def level_at(
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, b: Any, line: Any
+) -> Any:  # fmt: skip
+    """The level of a line for a sample; arguments as of ``levels``."""
+    found = level_of(values[b, line], scale[b, 0], scale[b, 1], factor[b])
+    if resolution > 0:
+        shift = resolution // 2
+        if stochastic:
+            shift = (int(kernel.random_bits(key, b * values.shape[1] + line)) * resolution) >> 32
+        found = min((found + shift) // resolution * resolution, 4294967296)
+    return found
+
+
+_OF_LINES: dict[str, Any] = {
+    "values": reads(float32, "samples, lines"), "factor": reads(int64, "samples"), "scale": reads(float32, "samples, 2"),
+    "key": reads(uint32, "4"), "resolution": int, "stochastic": bool,
+}  # fmt: skip
+
+
+@typed_kernel("samples, lines", **_OF_LINES, out=results(int64, "samples, lines"))
 def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, out: Any) -> None:
     """The level of each line for each sample.
 
@@ -205,34 +221,33 @@ def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stoc
         out: The levels.
     """
     b, line = kernel.index()
-    found = level_of(values[b, line], scale[b, 0], scale[b, 1], factor[b])
-    if resolution > 0:
-        shift = resolution // 2
-        if stochastic:
-            shift = (int(kernel.random_bits(key, b * values.shape[1] + line)) * resolution) >> 32
-        found = min((found + shift) // resolution * resolution, 4294967296)
-    out[b, line] = found
+    out[b, line] = level_at(values, factor, scale, key, resolution, stochastic, b, line)
 
 
 @typed_kernel(
-    "samples, words, lines", level=reads(int64, "samples, lines"), length=reads(int64, "samples"),
-    key=reads(uint32, "4"), words=int, out=results(uint32, "samples, words, lines"),
+    "samples, words, lines", **_OF_LINES, length=reads(int64, "samples"), words=int,
+    out=results(uint32, "samples, words, lines"),
 )  # fmt: skip
-def trains(level: Any, length: Any, key: Any, words: Any, out: Any) -> None:
-    """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample.
+def trains(
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, words: Any, out: Any
+) -> None:  # fmt: skip
+    """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample. Arguments as of ``levels``.
 
     The random number of (sample, slot, line) is number ((8 · words · sample + slot // 4) · lines + line) · 4 + slot % 4 of the
     stream.
     """
     b, w, line = kernel.index()
     found = word_of(0)
-    slots = length[b] - 32 * w
-    for q in range(8):
-        if 4 * q < slots:
-            block = 4 * (((b * words + w) * 8 + q) * level.shape[1] + line)
+    slots = min(length[b] - 32 * w, 32)
+    if slots > 0:
+        level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
+        below, always = word_of(level & 0xFFFFFFFF), level >= 4294967296
+        for q in range((slots + 3) >> 2):
+            block = 4 * (((b * words + w) * 8 + q) * values.shape[1] + line)
             for c in kernel.unrolled(4):
-                if 4 * q + c < slots and int(kernel.random_bits(key, block + c)) < level[b, line]:
+                if always or kernel.random_bits(key, block + c) < below:
                     found = found | (word_of(1) << word_of(4 * q + c))
+        found = found & ((word_of(1) << word_of(slots)) - word_of(1))  # the last block may have slots behind the last
     out[b, w, line] = found
 
 
@@ -292,10 +307,9 @@ def made_trains(
     ):
         step = implicit_step if implicit else parameters.res
         step = 1.0 / step if step > 1.0 else max(step, 0.0)
-        level = levels(values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit)
+        of_lines = values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit
         if parameters.pulse_type in (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC):
-            words = max(1, -(-slots // WORD))
-            found.append(trains(level, length, key, words))
+            found.append(trains(*of_lines, length, max(1, -(-slots // WORD))))
         else:
-            found.append(level)
+            found.append(levels(*of_lines))
     return Trains(length, found[0], found[1])

@@ -4,11 +4,12 @@ Each pulse acts on the weight that the pulse before left. All pulses that a cros
 their order within the sample does not matter.
 
 Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
-the counts of several samples in a *queue*, an integer with ``bits`` bits for each sample that gives pulses, and then takes
-pulses from it, four for each block of random words, whichever samples they are of.
+the pulses of many samples in a *queue*, a bit for each, which is whether it is a pulse up, and then takes pulses from it, four
+for each block of random words, whichever samples they are of. Samples in which no pulse reaches a row are left out for all of
+its cross-points: a kernel of its own finds them first (``firing_rows``).
 
-Where the step of noisy pulses does not depend on the weight, the sum of all pulses of a queue is one normal number, as long as
-no bound is in reach; cross-points near a bound take pulse after pulse.
+Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as long
+as no bound is in reach; cross-points near a bound take pulse after pulse.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def set_bits(word: Any) -> Any:
 def coincidences(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """Slots of a sample in which both lines of a cross-point fire."""
     count = count_of_pulses(0)
-    if length[b] > 0:
-        for w in range(x.shape[1]):
+    for w in range(x.shape[1]):
+        if j < x.shape[2]:
             count += set_bits(x[b, w, j] & d[b, w, i])
     return count
 
@@ -66,7 +67,7 @@ def rounded(numerator: Any, denominator: Any) -> Any:
 def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """Coincidences of trains in which each line fires as often as is expected."""
     count = 0
-    if length[b] > 0:
+    if j < x.shape[1]:
         of_x = rounded(length[b] * x[b, j], 4294967296)
         of_d = rounded(length[b] * d[b, i], 4294967296)
         count = rounded(of_x * of_d, length[b])
@@ -76,7 +77,10 @@ def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
 @kernel.function
 def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """The expected number of coincidences, rounded."""
-    return rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
+    count = 0
+    if j < x.shape[1]:
+        count = rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
+    return count
 
 
 @kernel.function
@@ -99,8 +103,12 @@ COUNTS: dict[PulseType, tuple[HelperFunction, HelperFunction]] = {
     PulseType.MEAN_COUNT: (mean_count, may_fire), PulseType.DETERMINISTIC_IMPLICIT: (expected_count, may_fire),
 }  # fmt: skip
 """Pulse type → number of pulses that a cross-point gets in a sample, and whether its row gets any."""
-QUEUE = 62
-"""Bits of a queue, an int64 that is not negative."""
+LANES, WORDS = 32, 64
+"""Cross-points of a group, two registers of AVX-512, and words of 32 pulses of the queue of each."""
+PIECE = 1024
+"""Most pulses of a sample that a queue gets at a time."""
+JOINED = 10
+"""Most samples whose pulses are one normal number: the more there are, the more often a bound is in reach."""
 SAMPLES = 32
 """Samples of a word of ``firing_rows``."""
 
@@ -153,8 +161,8 @@ def update_kernel(
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, what ``firing_rows`` found, the key of the normal numbers, whether the
-        learning rate is negative, which pulses count (see ``device_array.BOTH``), the length of the longest train, and the
-        parameters. Its results are the weights, and the number of pulses that each cross-point got.
+        learning rate is negative, which pulses count (see ``device_array.BOTH``), and the parameters. Its
+        results are the weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
@@ -164,78 +172,95 @@ def update_kernel(
 
     def pulsed_update(
         weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, key: Any,
-        ascent: Any, side: Any, longest: Any, parameters: Any, changed: Any, pulses: Any,
+        ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
     ) -> None:  # fmt: skip
-        i, j = kernel.index()
-        w, least, most = weights[i, j], low[i, j], high[i, j]
-        total = count_of_pulses(0)
-        ups, downs = count_of_pulses(0), count_of_pulses(0)
-        bits, capacity = 1, 0
-        while (longest >> (bits - 1)) > 0:
-            bits += 1
-        capacity = QUEUE // bits
-        queue, place, queued, blocks = 0, 0, 0, 0
+        i, part = kernel.group()
+        lane = kernel.lane()
+        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
+        queue = kernel.shared(uint32, (WORDS + 1, LANES))
+        w, least, most = 0.0, 0.0, 0.0
+        if j < weights.shape[1]:
+            w, least, most = weights[i, j], low[i, j], high[i, j]
+        total, ups, downs = count_of_pulses(0), count_of_pulses(0), count_of_pulses(0)
+        last, filled, words = word_of(0), count_of_pulses(0), 0  # the word that is being filled, and how many are full
+        used, queued, flushes = 0, 0, 0  # of all cross-points of a row: slots and samples in the queue
         for k in range(fired.shape[0] + 1):
-            samples = word_of(1)
+            samples = word_of(1)  # the last round empties the queue
             if k < fired.shape[0]:
                 samples = fired[k, i]
             while samples != word_of(0):
+                first = samples & (word_of(0) - samples)
+                samples = samples ^ first
+                slots = 1
+                n, up = count_of_pulses(0), False
                 if k < fired.shape[0]:
-                    first = samples & (word_of(0) - samples)
-                    samples = samples ^ first
                     b = SAMPLES * k + int(set_bits(first - word_of(1)))
-                    n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
-                    if n > 0:
+                    slots = length[b]
+                    if slots > 0:
+                        n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
+                    if j < weights.shape[1] and n > 0:
                         up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
                         if side != 0:  # devices that only get pulses up: those up, or those down
                             n = n if up == (side > 0) else count_of_pulses(0)
                             up = True
                         total += n
-                        if joins:
-                            ups += n if up else count_of_pulses(0)
-                            downs += count_of_pulses(0) if up else n
-                        if n > 0:
-                            queue = queue | ((2 * int(n) + (1 if up else 0)) << place)
-                            place += bits
-                    queued += 1
-                else:
-                    samples = word_of(0)
-                if queued == capacity or k == fired.shape[0]:
-                    if joins and queue > 0:
-                        xi, _ = normal_pair(key, 4 * ((blocks * weights.shape[0] + i) * weights.shape[1] + j))
-                        after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
-                        if highest < most and lowest > least:
-                            w = after
-                            queue = 0
-                            blocks += 1
+                while slots > 0:
+                    here = min(slots, PIECE)
+                    if k == fired.shape[0] or used + here > 32 * WORDS or (joins and queued == JOINED):
+                        count = count_of_pulses(32 * words) + filled
+                        if j < weights.shape[1] and count > 0:
+                            if joins:
+                                at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
+                                xi, _ = normal_pair(key, at)
+                                after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                                if highest < most and lowest > least:
+                                    w = after
+                                    count = 0
+                            queue[words, lane] = last
+                            for q in range((int(count) + 3) >> 2):
+                                z = (0.0, 0.0, 0.0, 0.0)
+                                if noisy:
+                                    block = flushes * (8 * WORDS) + q
+                                    z = normal_block(key, (block * weights.shape[0] + i) * weights.shape[1] + j)
+                                rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
+                                for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
+                                    after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
+                                    after = least if after < least else after
+                                    after = most if after > most else after
+                                    w = after if count_of_pulses(4 * q + c) < count else w
                         ups, downs = count_of_pulses(0), count_of_pulses(0)
-                    left = count_of_pulses(0)
-                    rises = False
-                    while left > 0 or queue > 0:
-                        z = (0.0, 0.0, 0.0, 0.0)
-                        if noisy:
-                            z = normal_block(key, (blocks * weights.shape[0] + i) * weights.shape[1] + j)
-                        blocks += 1
-                        for c in kernel.unrolled(4):
-                            if left == 0:
-                                left = count_of_pulses((queue & ((1 << bits) - 1)) >> 1)
-                                rises = (queue & 1) == 1
-                                queue = queue >> bits
-                            if left > 0:
-                                w = min(max(step((w, rises, z[c]), parameters, (i, j)), least), most)
-                                left -= 1
-                    place, queued = 0, 0
-        changed[i, j] = w
-        pulses[i, j] = total
+                        last, filled, words = word_of(0), count_of_pulses(0), 0
+                        used, queued = 0, 0
+                        flushes += 1
+                    if n > 0:
+                        some = min(n, count_of_pulses(PIECE))
+                        n -= some
+                        if joins:
+                            ups += some if up else count_of_pulses(0)
+                            downs += count_of_pulses(0) if up else some
+                        ones = word_of(0xFFFFFFFF) if up else word_of(0)
+                        last = last | ((ones & ((word_of(1) << word_of(some)) - word_of(1))) << word_of(filled))
+                        filled += some
+                        while filled >= 32:
+                            queue[words, lane] = last
+                            words += 1
+                            filled -= 32
+                            last = ones & ((word_of(1) << word_of(filled)) - word_of(1))
+                    used += here
+                    queued += 1
+                    slots -= PIECE
+        if j < weights.shape[1]:
+            changed[i, j] = w
+            pulses[i, j] = total
 
     pulsed_update.__annotations__ = {
         "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "longest": int,
+        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"), "key": reads(uint32, "4"), "ascent": bool, "side": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),
         )), "changed": results(float32, whole), "pulses": results(int32, whole),
     }  # fmt: skip
-    return kernel(pulsed_update)
+    return kernel(grid=f"rows, (columns + {LANES - 1}) // {LANES}", group=LANES)(pulsed_update)
