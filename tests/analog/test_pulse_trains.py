@@ -115,10 +115,10 @@ def test_trains_fire_as_often_as_their_levels_say() -> None:
     values = fb.asarray(np.array([[0.0, 0.25, -0.5, 1.0]], np.float32))
     factor, scale = fb.asarray(np.array([1 << 30], np.int64)), fb.asarray(np.array([[2.0**12, 2.0**13]], np.float32))
     assert levels(values, factor, scale, fb.random.Generator(0).key(), 0, False).tolist() == [[0, FULL // 4, FULL // 2, FULL]]
-    length = fb.asarray(np.array([70], np.int64))
+    length, needed = fb.asarray(np.array([70], np.int64)), fb.asarray(np.array([1], np.uint32))
     counts = np.zeros(4)
     for seed in range(200):
-        words = trains(values, factor, scale, fb.random.Generator(seed).key(), 0, False, length, 3).numpy()
+        words = trains(values, factor, scale, fb.random.Generator(seed).key(), 0, False, length, needed, 3).numpy()
         counts += [sum(int(w).bit_count() for w in words[0, :, line]) for line in range(4)]
         assert not np.any(words[0, 2] >> 6)  # nothing fires after the last slot
     np.testing.assert_allclose(counts / 200 / 70, [0.0, 0.25, 0.5, 1.0], atol=5 * 0.5 / np.sqrt(14000))

@@ -5,7 +5,6 @@ Its methods compute with untracked tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -17,7 +16,7 @@ from firebrick.analog.matvec import COMPILED
 from firebrick.analog.normal_numbers import normals
 from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
-from firebrick.analog.pulsed_update import firing_rows, update_kernel
+from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32
@@ -50,7 +49,6 @@ class Pulses:
         x: Inputs [samples, columns].
         d: Errors [samples, rows].
         trains: What the lines do; None for an update by arithmetic.
-        fired: In which samples rows fire, of ``firing_rows``; None for an update by arithmetic.
         rate: Learning rate, 0-d.
         slots: The longest train.
         parameters: Of the update.
@@ -59,7 +57,6 @@ class Pulses:
     x: Tensor
     d: Tensor
     trains: Trains | None
-    fired: Tensor | None
     rate: Tensor
     slots: int
     parameters: UpdateParameters
@@ -98,17 +95,17 @@ def pulses_of(
     """
     rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
     if granularity is None or parameters.pulse_type in ARITHMETIC:
-        return Pulses(x, d, None, None, rate, 0, parameters)
+        return Pulses(x, d, None, rate, 0, parameters)
     check_trains(parameters, lr)
     slots = parameters.desired_bl
     if not isinstance(lr, Tensor) and not parameters.fixed_bl and not parameters.update_bl_management:
         slots = most_slots(parameters, float(lr), granularity)
     keys = generator.key(device=x.device), generator.key(device=x.device)
-    make: Callable[..., tuple[Trains, Tensor]] = _trains
     if _compiled(x.shape[0] * x.shape[1] * d.shape[1], parameters):
-        make = _program_of_trains(granularity, parameters, slots, x.aval, d.aval, x.device.name)
-        return Pulses(x, d, *make(x, d, rate, keys), rate, slots, parameters)
-    return Pulses(x, d, *make(x, d, rate, keys, granularity, parameters, slots), rate, slots, parameters)
+        trains = _program_of_trains(granularity, parameters, slots, x.aval, d.aval, x.device.name)(x, d, rate, keys=keys)
+    else:
+        trains = made_trains(x, d, rate, granularity, parameters, slots, keys)
+    return Pulses(x, d, trains, rate, slots, parameters)
 
 
 def _compiled(size: int, *settings: Any) -> bool:
@@ -127,17 +124,9 @@ def _compiled(size: int, *settings: Any) -> bool:
     return True
 
 
-def _trains(
-    x: Tensor, d: Tensor, rate: Tensor, keys: tuple[Tensor, Tensor], granularity: float, parameters: UpdateParameters, slots: int
-) -> tuple[Trains, Tensor]:  # fmt: skip
-    """The trains of an update, and in which samples rows fire."""
-    trains = made_trains(x, d, rate, granularity, parameters, slots, keys)
-    return trains, firing_rows(parameters.pulse_type)(trains.d)
-
-
 @lru_cache(maxsize=256)
 def _program_of_trains(granularity: float, parameters: UpdateParameters, slots: int, *_of_operands: Any) -> Any:
-    return jit(partial(_trains, granularity=granularity, parameters=parameters, slots=slots))
+    return jit(partial(made_trains, granularity=granularity, parameters=parameters, slots=slots))
 
 
 class DeviceArray(Module):
@@ -198,7 +187,7 @@ class DeviceArray(Module):
         keys = [self.generator.key(device=x.device)]
         if self.persistent is not None:
             keys.append(self.generator.key(device=x.device))
-        operands = self.acted_on, self.weight.detach(), dict(self.hidden), x, d, trains, pulses.fired, pulses.rate, keys
+        operands = self.acted_on, self.weight.detach(), dict(self.hidden), x, d, trains, pulses.rate, keys
         kind = pulses.parameters.pulse_type
         if _compiled(x.shape[0] * self.weight.size, model):
             w, visible, counts = _program_of_pulses(model, kind, side, x.aval, trains.x.aval, self.weight.aval, x.device.name)(
@@ -336,7 +325,7 @@ class DeviceArray(Module):
 
 
 def _pulsed(
-    w: Tensor, shown: Tensor, hidden: dict[str, Tensor], x: Tensor, d: Tensor, trains: Trains, fired: Tensor, rate: Tensor,
+    w: Tensor, shown: Tensor, hidden: dict[str, Tensor], x: Tensor, d: Tensor, trains: Trains, rate: Tensor,
     keys: list[Tensor], *, model: PulsedDevice, kind: PulseType, side: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """What pulses make of devices: their weights, the visible weights, and the number of pulses that each got.
@@ -348,7 +337,6 @@ def _pulsed(
         x: Inputs [samples, columns].
         d: Errors [samples, rows].
         trains: Of the update.
-        fired: In which samples rows fire.
         rate: Learning rate.
         keys: Of the noise of pulses, and of the write noise of devices that have it.
         model: Of the devices.
@@ -360,7 +348,7 @@ def _pulsed(
     low, high = model.limits(hidden)
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
     after, counts = kernel(
-        w, low, high, x, d, trains.x, trains.d, trains.length, fired, keys[0], rate < 0.0, side,
+        w, low, high, x, d, trains.x, trains.d, trains.length, trains.fired, keys[0], rate < 0.0, side,
         *(hidden[n] for n in own), *numbers,
     )  # fmt: skip
     if len(keys) == 1:

@@ -6,7 +6,7 @@ their order within the sample does not matter.
 Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
 the pulses of many samples in a *queue*, a bit for each, which is whether it is a pulse up, and then takes pulses from it, four
 for each block of random words, whichever samples they are of. Samples in which no pulse reaches a row are left out for all of
-its cross-points: a kernel of its own finds them first (``firing_rows``).
+its cross-points (``Trains.fired``).
 
 Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as long
 as no bound is in reach; cross-points near a bound take pulse after pulse.
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from firebrick.analog.normal_numbers import normal_block, normal_pair
-from firebrick.analog.pulse_trains import word_of
+from firebrick.analog.pulse_trains import SAMPLES, STOCHASTIC, word_of
 from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
 from firebrick.compiler.kernel.language.annotations import ArrayTuple
@@ -30,8 +30,6 @@ count_of_pulses: Any = int32
 """The cast to int32, in kernels."""
 number_of: Any = float32
 """The cast to float32, in kernels."""
-STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
-"""Pulse types whose counts are those of coincidences in random trains."""
 
 
 @kernel.function
@@ -83,64 +81,17 @@ def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     return count
 
 
-@kernel.function
-def any_fires(d: Any, b: Any, i: Any) -> Any:
-    """Whether the line of a row fires in a sample."""
-    found = word_of(0)
-    for w in range(d.shape[1]):
-        found = found | d[b, w, i]
-    return found != word_of(0)
-
-
-@kernel.function
-def may_fire(d: Any, b: Any, i: Any) -> Any:
-    """Whether the level of a row is above 0 in a sample."""
-    return d[b, i] > 0
-
-
-COUNTS: dict[PulseType, tuple[HelperFunction, HelperFunction]] = {
-    PulseType.STOCHASTIC_COMPRESSED: (coincidences, any_fires), PulseType.STOCHASTIC: (coincidences, any_fires),
-    PulseType.MEAN_COUNT: (mean_count, may_fire), PulseType.DETERMINISTIC_IMPLICIT: (expected_count, may_fire),
+COUNTS: dict[PulseType, HelperFunction] = {
+    PulseType.STOCHASTIC_COMPRESSED: coincidences, PulseType.STOCHASTIC: coincidences, PulseType.MEAN_COUNT: mean_count,
+    PulseType.DETERMINISTIC_IMPLICIT: expected_count,
 }  # fmt: skip
-"""Pulse type → number of pulses that a cross-point gets in a sample, and whether its row gets any."""
+"""Pulse type → number of pulses that a cross-point gets in a sample."""
 LANES, WORDS = 32, 64
 """Cross-points of a group, two registers of AVX-512, and words of 32 pulses of the queue of each."""
 PIECE = 1024
 """Most pulses of a sample that a queue gets at a time."""
 JOINED = 10
 """Most samples whose pulses are one normal number: the more there are, the more often a bound is in reach."""
-SAMPLES = 32
-"""Samples of a word of ``firing_rows``."""
-
-
-@lru_cache(maxsize=8)
-def firing_rows(pulse_type: PulseType) -> Kernel:
-    """The kernel of the samples in which each row fires.
-
-    Args:
-        pulse_type: How pulses are counted.
-
-    Returns:
-        Kernel of the trains of the rows. Its result is uint32 [samples / 32, rows]: bit s of word k is whether the row fires in
-        sample 32 k + s.
-    """
-    fires = COUNTS[pulse_type][1]
-    trained = pulse_type in STOCHASTIC
-
-    def firing(d_lines: Any, fired: Any) -> None:
-        k, i = kernel.index()
-        found = word_of(0)
-        for s in range(min(SAMPLES, d_lines.shape[0] - SAMPLES * k)):
-            if fires(d_lines, SAMPLES * k + s, i):
-                found = found | (word_of(1) << word_of(s))
-        fired[k, i] = found
-
-    sizes = "samples, words, rows" if trained else "samples, rows"
-    firing.__annotations__ = {
-        "d_lines": reads(uint32 if trained else int64, sizes),
-        "fired": results(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
-    }
-    return kernel(firing)
 
 
 @lru_cache(maxsize=256)
@@ -160,7 +111,7 @@ def update_kernel(
             and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
 
     Returns:
-        Kernel of the weights, their bounds, the inputs and errors, their trains, what ``firing_rows`` found, the key of the normal numbers, whether the
+        Kernel of the weights, their bounds, the inputs and errors, their trains, in which samples rows fire, the key of the normal numbers, whether the
         learning rate is negative, which pulses count (see ``device_array.BOTH``), and the parameters. Its
         results are the weights, and the number of pulses that each cross-point got.
     """
@@ -168,7 +119,7 @@ def update_kernel(
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
-    count_of = COUNTS[pulse_type][0]
+    count_of = COUNTS[pulse_type]
 
     def pulsed_update(
         weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, key: Any,
@@ -257,7 +208,8 @@ def update_kernel(
         "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"), "key": reads(uint32, "4"), "ascent": bool, "side": int,
+        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
+        "key": reads(uint32, "4"), "ascent": bool, "side": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),
