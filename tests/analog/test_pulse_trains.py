@@ -145,6 +145,30 @@ def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.Mo
         np.testing.assert_array_equal(pulses.numpy(), np.vectorize(lambda w: int(w).bit_count())(both).sum((0, 1)))
 
 
+def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
+    """And the pulses in other samples are those that all columns would have."""
+    rng = np.random.default_rng(6)
+    x, d = rng.normal(size=(70, 20)).astype(np.float32), rng.normal(size=(70, 3)).astype(np.float32) * 0.05
+    d[:7] = 0.0
+    found = []
+    for rows in (1, 3):
+        keys = fb.random.Generator(1).key(), fb.random.Generator(2).key()
+        made = made_trains(
+            fb.asarray(x), fb.asarray(d[:, :rows]), fb.asarray(0.01, dtype=float32), 0.001,
+            analog.UpdateParameters(update_bl_management=False, update_management=False), 31, keys,
+        )  # fmt: skip
+        fires = np.any(made.d.numpy() != 0, axis=(1, 2))
+        words = made.fired.numpy()
+        bits = [[bool(words[b // 32, i] >> (b % 32) & 1) for i in range(rows)] for b in range(70)]
+        np.testing.assert_array_equal(bits, np.any(made.d.numpy() != 0, axis=1))
+        np.testing.assert_array_equal(np.any(made.x.numpy() != 0, axis=(1, 2))[~fires], False)
+        assert 5 < fires.sum() < 64
+        found.append((fires, made.x.numpy()))
+    both = found[0][0] & found[1][0]
+    np.testing.assert_array_equal(found[0][1][both], found[1][1][both])
+    assert found[1][1][found[1][0]].any()
+
+
 @typed_kernel(
     x=reads(uint32, "count"),
     n=reads(int64, "count"),

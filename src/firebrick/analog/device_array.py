@@ -187,7 +187,7 @@ class DeviceArray(Module):
         keys = [self.generator.key(device=x.device)]
         if self.persistent is not None:
             keys.append(self.generator.key(device=x.device))
-        operands = self.acted_on, self.weight.detach(), dict(self.hidden), x, d, trains, pulses.rate, keys
+        operands: Any = self.acted_on, self.weight.detach(), dict(self.hidden), x, d, trains, pulses.rate, keys
         kind = pulses.parameters.pulse_type
         if _compiled(x.shape[0] * self.weight.size, model):
             w, visible, counts = _program_of_pulses(model, kind, side, x.aval, trains.x.aval, self.weight.aval, x.device.name)(
@@ -196,7 +196,8 @@ class DeviceArray(Module):
         else:
             w, visible, counts = _pulsed(*operands, model=model, kind=kind, side=side)
         self._rebind(w, visible)
-        return counts
+        found: Tensor = counts
+        return found
 
     def change(self, change: Tensor, pulse_type: PulseType) -> None:
         """Add to the weights by arithmetic, within the bounds of the devices for ``NONE_WITH_DEVICE``.

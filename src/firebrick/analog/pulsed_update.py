@@ -8,8 +8,8 @@ the pulses of many samples in a *queue*, a bit for each, which is whether it is 
 for each block of random words, whichever samples they are of. Samples in which no pulse reaches a row are left out for all of
 its cross-points (``Trains.fired``).
 
-Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as long
-as no bound is in reach; cross-points near a bound take pulse after pulse.
+Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as
+long as no bound is in reach; cross-points near a bound take pulse after pulse.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def update_kernel(
             and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
 
     Returns:
-        Kernel of the weights, their bounds, the inputs and errors, their trains, in which samples rows fire, the key of the normal numbers, whether the
-        learning rate is negative, which pulses count (see ``device_array.BOTH``), and the parameters. Its
-        results are the weights, and the number of pulses that each cross-point got.
+        Kernel of the weights, their bounds, the inputs and errors, their trains, in which samples rows fire, the key of the
+        normal numbers, whether the learning rate is negative, which pulses count (see ``device_array.BOTH``), and the
+        parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
