@@ -133,7 +133,7 @@ def update_kernel(
         if j < weights.shape[1]:
             w, least, most = weights[i, j], low[i, j], high[i, j]
         total, ups, downs = count_of_pulses(0), count_of_pulses(0), count_of_pulses(0)
-        last, filled, words = word_of(0), count_of_pulses(0), 0  # the word that is being filled, and how many are full
+        last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
         used, queued, flushes = 0, 0, 0  # of all cross-points of a row: slots and samples in the queue
         for k in range(fired.shape[0] + 1):
             samples = word_of(1)  # the last round empties the queue
@@ -158,7 +158,7 @@ def update_kernel(
                 while slots > 0:
                     here = min(slots, PIECE)
                     if k == fired.shape[0] or used + here > 32 * WORDS or (joins and queued == JOINED):
-                        count = count_of_pulses(32 * words) + filled
+                        count = waiting
                         if j < weights.shape[1] and count > 0:
                             if joins:
                                 at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
@@ -167,7 +167,7 @@ def update_kernel(
                                 if highest < most and lowest > least:
                                     w = after
                                     count = 0
-                            queue[words, lane] = last
+                            queue[int(waiting) >> 5, lane] = last
                             for q in range((int(count) + 3) >> 2):
                                 z = (0.0, 0.0, 0.0, 0.0)
                                 if noisy:
@@ -180,7 +180,7 @@ def update_kernel(
                                     after = most if after > most else after
                                     w = after if count_of_pulses(4 * q + c) < count else w
                         ups, downs = count_of_pulses(0), count_of_pulses(0)
-                        last, filled, words = word_of(0), count_of_pulses(0), 0
+                        last, waiting = word_of(0), count_of_pulses(0)
                         used, queued = 0, 0
                         flushes += 1
                     if n > 0:
@@ -190,13 +190,15 @@ def update_kernel(
                             ups += some if up else count_of_pulses(0)
                             downs += count_of_pulses(0) if up else some
                         ones = word_of(0xFFFFFFFF) if up else word_of(0)
-                        last = last | ((ones & ((word_of(1) << word_of(some)) - word_of(1))) << word_of(filled))
-                        filled += some
-                        while filled >= 32:
-                            queue[words, lane] = last
-                            words += 1
-                            filled -= 32
-                            last = ones & ((word_of(1) << word_of(filled)) - word_of(1))
+                        room = 32 - (waiting & 31)
+                        last = last | ((ones & ((word_of(1) << word_of(some)) - word_of(1))) << word_of(waiting & 31))
+                        while some >= room:
+                            queue[int(waiting) >> 5, lane] = last
+                            waiting += room
+                            some -= room
+                            room = count_of_pulses(32)
+                            last = ones & ((word_of(1) << word_of(some)) - word_of(1))
+                        waiting += some
                     used += here
                     queued += 1
                     slots -= PIECE
