@@ -94,6 +94,30 @@ JOINED = 10
 """Most samples whose pulses are one normal number: the more there are, the more often a bound is in reach."""
 
 
+@kernel.function
+def appended(queue: Any, lane: Any, last: Any, waiting: Any, count: Any, up: Any) -> Any:
+    """Add pulses of one direction to a queue; the word that is being filled, and the number of pulses afterwards.
+
+    Args:
+        queue: Words that are full.
+        lane: Of the cross-point in its group.
+        last: The word that is being filled.
+        waiting: Number of pulses in the queue.
+        count: Number of pulses that are added.
+        up: Whether they are pulses up.
+    """
+    ones = word_of(0xFFFFFFFF) if up else word_of(0)
+    room = 32 - (waiting & 31)
+    last = last | ((ones & ((word_of(1) << word_of(count)) - word_of(1))) << word_of(waiting & 31))
+    while count >= room:
+        queue[int(waiting) >> 5, lane] = last
+        waiting += room
+        count -= room
+        room = count_of_pulses(32)
+        last = ones & ((word_of(1) << word_of(count)) - word_of(1))
+    return last, waiting + count
+
+
 @lru_cache(maxsize=256)
 def update_kernel(
     pulse: HelperFunction, hidden: tuple[str, ...], settings: tuple[str, ...], pulse_type: PulseType, noisy: bool,
@@ -128,7 +152,7 @@ def update_kernel(
         i, part = kernel.group()
         lane = kernel.lane()
         j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
-        queue = kernel.shared(uint32, (WORDS + 1, LANES))
+        queue = kernel.shared(uint32, (WORDS + 1 + JOINED, LANES))
         w, least, most = 0.0, 0.0, 0.0
         if j < weights.shape[1]:
             w, least, most = weights[i, j], low[i, j], high[i, j]
@@ -158,15 +182,25 @@ def update_kernel(
                 while slots > 0:
                     here = min(slots, PIECE)
                     if k == fired.shape[0] or used + here > 32 * WORDS or (joins and queued == JOINED):
+                        if joins and j < weights.shape[1] and ups + downs > 0:
+                            at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
+                            xi, _ = normal_pair(key, at)
+                            after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                            if highest < most and lowest > least:
+                                w = after
+                            else:
+                                for s in range(queued):
+                                    part_of = queue[WORDS + 1 + s, lane]
+                                    last, waiting = appended(
+                                        queue,
+                                        lane,
+                                        last,
+                                        waiting,
+                                        count_of_pulses(part_of >> word_of(1)),
+                                        (part_of & word_of(1)) != word_of(0),
+                                    )
                         count = waiting
                         if j < weights.shape[1] and count > 0:
-                            if joins:
-                                at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
-                                xi, _ = normal_pair(key, at)
-                                after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
-                                if highest < most and lowest > least:
-                                    w = after
-                                    count = 0
                             queue[int(waiting) >> 5, lane] = last
                             for q in range((int(count) + 3) >> 2):
                                 z = (0.0, 0.0, 0.0, 0.0)
@@ -183,22 +217,15 @@ def update_kernel(
                         last, waiting = word_of(0), count_of_pulses(0)
                         used, queued = 0, 0
                         flushes += 1
-                    if n > 0:
-                        some = min(n, count_of_pulses(PIECE))
-                        n -= some
-                        if joins:
-                            ups += some if up else count_of_pulses(0)
-                            downs += count_of_pulses(0) if up else some
-                        ones = word_of(0xFFFFFFFF) if up else word_of(0)
-                        room = 32 - (waiting & 31)
-                        last = last | ((ones & ((word_of(1) << word_of(some)) - word_of(1))) << word_of(waiting & 31))
-                        while some >= room:
-                            queue[int(waiting) >> 5, lane] = last
-                            waiting += room
-                            some -= room
-                            room = count_of_pulses(32)
-                            last = ones & ((word_of(1) << word_of(some)) - word_of(1))
-                        waiting += some
+                    some = min(n, count_of_pulses(PIECE))
+                    n -= some
+                    if joins:
+                        ups += some if up else count_of_pulses(0)
+                        downs += count_of_pulses(0) if up else some
+                        if k < fired.shape[0]:
+                            queue[WORDS + 1 + queued, lane] = word_of(2 * some + (1 if up else 0))
+                    elif some > 0:
+                        last, waiting = appended(queue, lane, last, waiting, some, up)
                     used += here
                     queued += 1
                     slots -= PIECE
