@@ -10,7 +10,7 @@ from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.distributed import Reduce, reduced, reducing, reduction
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, strategy
-from firebrick.autodiff.rules import cotangents_of, repeated
+from firebrick.autodiff.rules import cotangents_of, repeated, replays
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
@@ -236,6 +236,13 @@ def run(
     reduce = reduction()
     if reduce is not None:
         nodes = leaves_early(nodes)
+    elif not (create_graph or sums or anomaly.get()):
+        whole: dict[Node, Tensor] | None = replays.whole(nodes, cotangents, stop)
+        if whole is not None:
+            if last:
+                for node in nodes:
+                    _free(node)
+            return whole
     found: dict[Node, Tensor] = {}
     cotangents = {at: own_handle(g) for at, g in cotangents.items()}  # hooks may change the caller's
     memo = Memo(nodes)

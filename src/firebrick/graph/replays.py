@@ -47,18 +47,21 @@ class Replay:
         results: For each result: the number of the operand that it is, or the position of the program's output, with its shape
             and dtype; None for none.
         device: Device of all operands.
+
+    Attributes:
+        program, results: As given.
     """
 
-    __slots__ = ("_device", "_program", "_results")
+    __slots__ = ("_device", "program", "results")
 
     def __init__(self, program: Executable, results: Sequence[tuple[int, Aval | None] | None], device: Device) -> None:
-        self._program, self._results, self._device = program, tuple(results), device
+        self.program, self.results, self._device = program, tuple(results), device
 
     def __call__(self, operands: Sequence[Any]) -> list[Tensor | int | None]:
         """The results for native operands. A result that is an operand is its number."""
-        made = self._program(operands)
+        made = self.program(operands)
         device, found = self._device, list[Tensor | int | None]()
-        for result in self._results:
+        for result in self.results:
             if result is None:
                 found.append(None)
                 continue
