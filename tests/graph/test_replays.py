@@ -214,7 +214,7 @@ def test_updates_as_programs_have_the_bits_of_their_operations(
         want = trained(name, device, **OPTIMIZERS[name])
         assert len(replays.UPDATES) == 0
     assert trained(name, device, **OPTIMIZERS[name]) == want
-    assert len(replays.UPDATES) == 1
+    assert 1 <= len(replays.UPDATES) <= 2  # that of the parameters, and where it computes something, that of the scalars
 
 
 def test_settings_that_are_schedules_are_read_at_each_update() -> None:

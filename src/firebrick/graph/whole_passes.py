@@ -1,10 +1,10 @@
 """Backward passes that are repeated run as one function each.
 
-A backward pass is decided by the operations on the tape, by how they are connected, and by shapes and dtypes. When a pass of one
-form has run a few times, its steps are written as one straight-line Python function: the programs of the gradient rules
-(``graph.replays``) and, of rules without a program, the engine's kernels of their operations, with the sums of cotangents between
-them. These are the computations that the pass does node by node, on the same arrays, so the bits stay the same and it does not
-matter when this begins.
+A backward pass is decided by the operations on the tape, by how they are connected, and by shapes and dtypes. When a pass of
+one form has run a few times, its steps are written as one straight-line Python function: the programs of the gradient rules
+(``graph.replays``) and, of rules without a program, the engine's kernels of their operations, with the sums of cotangents
+between them. These are the computations that the pass does node by node, on the same arrays, so the bits stay the same and it
+does not matter when this begins.
 
 A pass frees each residual after its last use; the function keeps all of them until it returns. So only tapes of small results
 (``LARGEST``) have one: there the time is that of Python. Whatever looks at single steps keeps the pass as it is: hooks, recipes
@@ -371,9 +371,9 @@ class _Writer:
         for v, line in enumerate(self.last):
             if line >= 0 and v not in numbers and self.texts[v].startswith("v"):
                 over.setdefault(line, []).append(self.texts[v])
-        body = []
-        for i, line in enumerate(self.lines):
-            body.append(line)
+        body: list[str] = []
+        for i, text in enumerate(self.lines):
+            body.append(text)
             if i in over:
                 body.append(f"{' = '.join(over[i])} = None")
         body.append(f"return [{', '.join(self.texts[v] for v in wanted)}]")

@@ -328,12 +328,8 @@ class Optimizer(ABC):
             group = self.groups[key[0]]
             scalars = shared.get(key)
             if scalars is None:
-                t = astype((after if missed is None else after - missed).to(p.device), dt)
-                step = astype(before.to(p.device), dt)
-                lr = (group.schedule or self.schedule)(step)
-                if group.lr_scale != 1.0:
-                    lr = lr * self._constant(group.lr_scale, lr)
-                scalars = shared[key] = self.scalars(t, lr, step, group.settings)
+                counters = (before, after) if missed is None else (before, after, missed)
+                scalars = shared[key] = self._scalars(group, dt, p.device, counters)
             handles = self._held(name, p, dt, group.settings, commit, begun)
             rows.append(_Row(key[0], dt, p, g, handles, scalars))
         for handle, value in zip([h for r in rows for h in (r.p, *r.handles)], self._values(rows, valid), strict=True):
@@ -342,6 +338,37 @@ class Optimizer(ABC):
         for attribute in begun.attributes:
             changed(self, attribute)
         return commit
+
+    def _scalars(self, group: Group, dt: DType, device: Device, counters: Sequence[Tensor]) -> Scalars:
+        """What all parameters of a group, device and dtype share; of constant rates and settings, by a program.
+
+        Args:
+            group: The group.
+            dt: The dtype that the parameters are updated in.
+            device: Their device.
+            counters: Number of updates before this one and after it; if the parameter had no gradient in some, their number.
+        """
+        rate = group.schedule or self.schedule
+        fixed = type(rate) is constant_rate
+
+        def compute(before: Tensor, after: Tensor, *more: Tensor) -> Scalars:
+            t = astype((after - more[0] if len(counters) > 2 else after).to(device), dt)
+            step = astype(before.to(device), dt)
+            lr = more[-1] if fixed else rate(step)
+            if group.lr_scale != 1.0:
+                lr = lr * self._constant(group.lr_scale, lr)
+            return self.scalars(t, lr, step, group.settings)
+
+        if not fixed:
+            return compute(*counters)
+        settings = plain_settings(group.settings) if self._ours else None
+        key = None if settings is None else (type(self), settings, dt, device, group.lr_scale, len(counters))
+        return tuple(updated(key, compute, (*counters, rate(constant(0, dt, device)))))
+
+    @property
+    def _ours(self) -> bool:
+        """Whether its class is Firebrick's; a user's may compute other things of equal parameters."""
+        return type(self).__module__.startswith("firebrick.")
 
     def _values(self, rows: Sequence[_Row], valid: Tensor | None) -> Sequence[Tensor]:
         """The new values of all parameters and their moments, in the order of the rows."""
@@ -356,7 +383,7 @@ class Optimizer(ABC):
         if valid is not None:
             operands.append(valid)
         key = None
-        ours = type(self).__module__.startswith("firebrick.")  # a user's may compute other things of equal parameters
+        ours = self._ours
         if ours and len(rows) <= TOGETHER:
             settings = tuple([plain_settings(group.settings) for group in self.groups])
             key = None if None in settings else (type(self), settings, kinds, valid is None)
