@@ -28,8 +28,8 @@ sums: list[Callable[[Tensor, Tensor, Tensor], None]] = []
 
 def filled(value: float, like: Tensor) -> Tensor:
     """A constant of a tensor's shape, dtype and device."""
-    out: Tensor = broadcast_to(constant(value, like.dtype, like.device), shape=like.shape)
-    return out
+    one: Tensor = constant(value, like.dtype, like.device)
+    return broadcast_to(one, shape=like.shape) if like.shape else one
 
 
 def require_grad(x: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ import numpy as np
 from firebrick.autodiff.rules import cotangents_of, replays, rule_key
 from firebrick.autodiff.tape import Node
 from firebrick.core import timeline
-from firebrick.core.aval import Aval
 from firebrick.core.autocast import autocast_dtype
+from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device, Memory
 from firebrick.core.hooks import hooks
