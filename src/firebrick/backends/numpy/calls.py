@@ -180,6 +180,25 @@ def _log_softmax(x: Aval, *, axis: int) -> Kernel | None:
     return _row_function(x, axis, lambda shifted, e, total: shifted - np.log(total))
 
 
+def _layer_norm(x: Aval, weight: Aval, bias: Aval, *, eps: float) -> Kernel | None:
+    """The reference on row-major memory, written over its own values."""
+    if not x.size:
+        return None
+    total, rows, dtype, count = np.add.reduce, np.ascontiguousarray, x.dtype.np, x.shape[-1]
+    least = np.asarray(eps, dtype)
+
+    def function(x: Any, weight: Any, bias: Any) -> Any:
+        x = rows(x)
+        y = x - total(x, (-1,), dtype, None, True) / count
+        y -= total(y, (-1,), dtype, None, True) / count  # what the mean's rounding lost
+        y /= np.sqrt(total(y * y, (-1,), dtype, None, True) / count + least)
+        y *= weight
+        y += bias
+        return y
+
+    return Kernel("{f}({0}, {1}, {2})", {"f": function}, layout=ROWS)
+
+
 def _gather(x: Aval, indices: Aval, *, axis: int) -> Kernel:
     """``np.take_along_axis``, whose positions along the other axes are known here."""
     grid: list[Any] = [np.arange(n).reshape([-1 if k == i else 1 for k in range(x.ndim)]) for i, n in enumerate(indices.shape)]
@@ -195,7 +214,7 @@ def _gather(x: Aval, indices: Aval, *, axis: int) -> Kernel:
 _SETTLED: dict[str, Callable[..., Kernel | None]] = {
     "relu": _relu, "sum": _sum, "mean": _mean, "matmul": _matmul, "cast": _cast, "clip": _clip,
     "reshape": _reshape, "permute": _permute, "broadcast_to": _broadcast_to, "slice": _slice, "concat": _concat,
-    "softmax": _softmax, "log_softmax": _log_softmax, "gather": _gather,
+    "softmax": _softmax, "log_softmax": _log_softmax, "gather": _gather, "layer_norm": _layer_norm,
 }  # fmt: skip
 
 # kernels that give row-major results: whatever their operands; if their operands are
