@@ -193,3 +193,17 @@ def test_other_shapes_and_other_leaves_have_functions_of_their_own() -> None:
     wide = fb.ones(5)
     assert [g.tolist() for g in repeated(lambda: fb.grad(product)([wide, wide * 2.0]))] == [[2.0] * 5, [1.0] * 5]
     assert len(PASSES) == 4
+
+
+def test_a_result_that_leads_to_no_leaf_has_no_gradient() -> None:
+    outside = fb.asarray([2.0, 3.0]).require_grad()
+
+    def pulled() -> list[float]:
+        def function(t: fb.Tensor) -> fb.Tensor:
+            return outside * 2.0 + t.detach()
+
+        _, pull = fb.vjp(function, fb.ones(2))
+        found: list[float] = pull(fb.ones(2))[0].tolist()
+        return found
+
+    assert repeated(pulled) == [0.0, 0.0]

@@ -178,9 +178,9 @@ def _form(
     at = {n.id: i for i, n in enumerate(nodes)}
     operands = [g.storage for g in cotangents.values()]
     key: list[Any] = [autocast_dtype()]
-    for number, slot in cotangents:
-        key += (at[number], slot)
     try:
+        for number, slot in cotangents:
+            key += (at[number], slot)
         for node in nodes:
             if node.hooks:
                 return operands, None

@@ -591,6 +591,31 @@ def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
     return further if ties else found
 
 
+def parameters_in_order(root: Module) -> list[Parameter]:
+    """``root.parameters()``, without their names."""
+    found: list[Parameter] = []
+    seen = {id(root)}
+
+    def visit(items: Any) -> None:
+        for v in items:
+            if type(v) in _PLAIN:
+                continue
+            if isinstance(v, (Module, Parameter)):
+                if id(v) not in seen:
+                    seen.add(id(v))
+                    if isinstance(v, Module):
+                        visit(v.__dict__.values())
+                    else:
+                        found.append(v)
+            elif isinstance(v, (list, tuple)):
+                visit(v)
+            elif isinstance(v, dict):
+                visit(v.values())
+
+    visit(root.__dict__.values())
+    return found
+
+
 def _aliases(root: Module) -> dict[str, str]:
     """Further paths of shared tensors (also those inside shared modules), each with the path it is stored under."""
     first = {id(t): n for n, t in _walk(root)}
