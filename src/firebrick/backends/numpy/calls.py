@@ -184,7 +184,8 @@ def _layer_norm(x: Aval, weight: Aval, bias: Aval, *, eps: float) -> Kernel | No
     """The reference on row-major memory, written over its own values."""
     if not x.size:
         return None
-    total, rows, dtype, count = np.add.reduce, np.ascontiguousarray, x.dtype.np, x.shape[-1]
+    total: Callable[..., Any] = np.add.reduce
+    rows, dtype, count = np.ascontiguousarray, x.dtype.np, x.shape[-1]
     least = np.asarray(eps, dtype)
 
     def function(x: Any, weight: Any, bias: Any) -> Any:
