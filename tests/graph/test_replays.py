@@ -14,7 +14,7 @@ from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import build
 from firebrick.graph import replays
 from firebrick.ops import OPS
-from firebrick.optim import optimizer as optimizers
+from firebrick.optim import repeated_update
 from firebrick.testing.cases import avals_of, samples_of
 
 NEVER = 1 << 60
@@ -260,17 +260,25 @@ def test_an_update_that_repeats_sees_what_has_changed(change: str, monkeypatch: 
         return [p.numpy().tobytes() for p in bag.parameters()]
 
     runs = []
-    run = optimizers._Again.run
+    run = repeated_update.RepeatedUpdate.run
 
     def counted(self: Any, *args: Any) -> bool:
         runs.append(run(self, *args))
         return runs[-1]
 
-    monkeypatch.setattr(optimizers._Again, "run", counted)
+    monkeypatch.setattr(repeated_update.RepeatedUpdate, "run", counted)
     found = trained()
     assert sum(runs) >= 5
-    monkeypatch.setattr(optimizers._Again, "run", lambda *_: False)
+    monkeypatch.setattr(repeated_update.RepeatedUpdate, "run", lambda *_: False)
     assert trained() == found
     if change != "nothing":
         kept, change = change, "nothing"
         assert trained() != found, kept
+
+
+def test_a_program_that_gives_back_an_operand_is_not_fresh() -> None:
+    x = fb.ones(3)
+    made = replays.Replay(lambda natives: (natives[0] + 1,), [(0, x.aval), (0, None)], x.device)  # type: ignore[arg-type]
+    assert not made.fresh
+    assert made([x.storage.data])[1] == 0
+    assert replays.Replay(lambda natives: (natives[0] + 1,), [(0, x.aval)], x.device).fresh  # type: ignore[arg-type]

@@ -50,12 +50,14 @@ class Replay:
 
     Attributes:
         program, results: As given.
+        fresh: Whether every result is an output of the program.
     """
 
-    __slots__ = ("_device", "program", "results")
+    __slots__ = ("_device", "fresh", "program", "results")
 
     def __init__(self, program: Executable, results: Sequence[tuple[int, Aval | None] | None], device: Device) -> None:
         self.program, self.results, self._device = program, tuple(results), device
+        self.fresh = all(r is not None and r[1] is not None for r in results)
 
     def __call__(self, operands: Sequence[Any]) -> list[Tensor | int | None]:
         """The results for native operands. A result that is an operand is its number."""
@@ -70,7 +72,7 @@ class Replay:
         return found
 
     def storages(self, operands: Sequence[Any]) -> list[Storage]:
-        """The storages of the results for native operands, none of which is an operand."""
+        """The storages of the results for native operands, of a program whose results are all ``fresh``."""
         made = owned(self.program(operands), self._device._memory)
         return [made[at] for at, _ in self.results]  # type: ignore[misc]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -36,13 +36,14 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import filler
 from firebrick.functions.elementwise import astype, expm1, log, where
 from firebrick.graph.repeated import Repeats
-from firebrick.graph.replays import UPDATES, Replay, key_for, updated
+from firebrick.graph.replays import updated
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.answers import Updates, no_parameters
 from firebrick.optim.checks import check_beside, check_target, named
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups, plain_settings
 from firebrick.optim.rates import constant as constant_rate
+from firebrick.optim.repeated_update import TOGETHER, RepeatedUpdate, Row, operands_of
 from firebrick.optim.restoring import (
     MALFORMED,
     Expected,
@@ -55,8 +56,6 @@ from firebrick.optim.restoring import (
 )
 from firebrick.optim.schedule import Schedule, from_state, plateaus, reduce_on_plateau, schedule, to_state
 
-TOGETHER = 512
-"""Maximum number of parameters whose update in eager code may be one program: tracing and compiling take 0.75 ms for each."""
 Target = Module | Sequence[Parameter]
 Scalars = tuple[Tensor, ...]
 Updated = tuple[Tensor, list[Tensor]]
@@ -319,7 +318,7 @@ class Optimizer(ABC):
         group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
         one = self._constant(1, before)
         shared: dict[tuple[int, Device, DType, str | None], Scalars] = {}
-        rows, begun = list[_Row](), _Begun()
+        rows, begun = list[Row](), _Begun()
         for (name, p), g in zip(self._parameters, found, strict=True):
             missed = self._missed.get(name)
             if g is None:
@@ -336,14 +335,14 @@ class Optimizer(ABC):
                 counters = (before, after) if missed is None else (before, after, missed)
                 scalars = shared[key] = self._scalars(group, dt, p.device, counters)
             handles = self._held(name, p, dt, group.settings, commit, begun)
-            rows.append(_Row(key[0], dt, p, g, handles, scalars))
+            rows.append(Row(key[0], dt, p, g, handles, scalars))
         for handle, value in zip([h for r in rows for h in (r.p, *r.handles)], self._values(rows, valid), strict=True):
             commit.rebind(handle, value)
         commit.rebind(before, chosen(valid, after, before))
         for attribute in begun.attributes:
             changed(self, attribute)
         if not (valid is not None or begun.attributes or self._missed or hooks.tracing) and len(rows) == len(found):
-            _AGAIN[self] = _Again(self, rows, list(shared))
+            _AGAIN[self] = RepeatedUpdate(self, rows, list(shared))
         return commit
 
     def _scalars(self, group: Group, dt: DType, device: Device, counters: Sequence[Tensor]) -> Scalars:
@@ -377,9 +376,9 @@ class Optimizer(ABC):
         """Whether its class is Firebrick's; a user's may compute other things of equal parameters."""
         return type(self).__module__.startswith("firebrick.")
 
-    def _values(self, rows: Sequence[_Row], valid: Tensor | None) -> Sequence[Tensor]:
+    def _values(self, rows: Sequence[Row], valid: Tensor | None) -> Sequence[Tensor]:
         """The new values of all parameters and their moments, in the order of the rows."""
-        operands, kinds, own, end = _operands_of(rows)
+        operands, kinds, own, end = operands_of(rows)
         if valid is not None:
             operands.append(valid)
         key = self._key(kinds, valid is None) if len(rows) <= TOGETHER else None
@@ -590,89 +589,7 @@ class Optimizer(ABC):
         return f"{type(self).__name__}(lr={self.schedule!r}, {shown}, {len(self._parameters)} parameters{groups})"
 
 
-class _Row(NamedTuple):
-    """A parameter that an update changes: its group, the dtype that it is updated in, gradient, moments and scalars."""
-
-    group: int
-    dtype: DType
-    p: Parameter
-    g: Tensor
-    handles: list[Tensor]
-    scalars: Scalars
-
-
-def _operands_of(rows: Sequence[_Row]) -> tuple[list[Tensor], tuple[Any, ...], int, int]:
-    """The operands of an update: of each parameter value, gradient and moments, then scalars. The kinds of the parameters, and
-    where scalars begin and end."""
-    scalars = {id(r.scalars): r.scalars for r in rows}
-    at, total = dict[int, int](), 0
-    for number, each in scalars.items():
-        at[number], total = total, total + len(each)
-    kinds = tuple([(r.group, r.dtype, len(r.handles), at[id(r.scalars)], len(r.scalars)) for r in rows])
-    operands = [t for r in rows for t in (r.p.detach(), r.g, *r.handles)]
-    own = len(operands)
-    operands += [t for each in scalars.values() for t in each]
-    return operands, kinds, own, own + total
-
-
-class _Again:
-    """An update that repeats the one before: of the same parameters, moments and settings, with other gradients.
-
-    Whatever these are made of raises ``hooks.version`` when it changes, but for the groups, which are compared.
-
-    Args:
-        optimizer: The optimizer, after an update in which all parameters had gradients, and no state began.
-        rows: Its parameters.
-        shared: Group, device and dtype of each tuple of scalars, in order.
-    """
-
-    __slots__ = ("_dtypes", "_groups", "_handles", "_key", "_rows", "_shared", "_version")
-
-    def __init__(self, optimizer: Optimizer, rows: Sequence[_Row], shared: Sequence[tuple[int, Device, DType, Any]]) -> None:
-        self._version, self._shared = hooks.version, tuple(shared)
-        self._groups = [(g, g.names, g.settings) for g in optimizer.groups]
-        self._rows = [(r.p, tuple(r.handles)) for r in rows]
-        self._handles = [h for r in rows for h in (r.p, *r.handles)]
-        self._dtypes = [r.g.dtype for r in rows]
-        operands, kinds, _, _ = _operands_of(rows)
-        key = optimizer._key(kinds, True) if len(rows) <= TOGETHER else None
-        same = all(t.device is operands[0].device for t in operands)
-        self._key = key_for(key, operands) if key is not None and same else None
-
-    def run(
-        self, optimizer: Optimizer, commit: Commit, found: Sequence[Tensor | None], counters: tuple[Tensor, Tensor]
-    ) -> bool:
-        """Compute the update by its program and put it into the commit.
-
-        Returns:
-            Whether that was done; if not, the update must run as any.
-        """
-        groups = optimizer.groups
-        if self._key is None or self._version != hooks.version or hooks.tracing or len(groups) != len(self._groups):
-            return False
-        program = UPDATES.find(self._key, self._key[1])
-        if type(program) is not Replay:
-            return False
-        for group, (before, names, settings) in zip(groups, self._groups, strict=True):
-            if group is not before or group.names is not names or group.settings is not settings:
-                return False
-        natives = list[Any]()
-        for (p, handles), g, dtype in zip(self._rows, found, self._dtypes, strict=True):
-            if g is None or g.dtype is not dtype or g.node is not None:
-                return False
-            natives += (p.storage.data, g.storage.data)
-            natives += [h.storage.data for h in handles]
-        for number, device, dtype, _ in self._shared:
-            natives += [t.storage.data for t in optimizer._scalars(groups[number], dtype, device, counters)]
-        try:
-            made = program.storages(natives)
-        except Exception:  # noqa: BLE001 - parameter by parameter, the update reports the cause
-            return False
-        commit.show(self._handles, made, [h.aval for h in self._handles])
-        return True
-
-
-_AGAIN: WeakKeyDictionary[Optimizer, _Again] = WeakKeyDictionary()
+_AGAIN: WeakKeyDictionary[Optimizer, RepeatedUpdate] = WeakKeyDictionary()
 
 
 class _Begun:
