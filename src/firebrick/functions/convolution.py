@@ -16,6 +16,7 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 from firebrick.ops.convolution import places_of
+from firebrick.ops.movement import reshape
 
 Sizes = int | tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -202,6 +203,14 @@ def conv_transpose3d(
 
 def per_axis(where: str, name: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:
     """An int ≥ ``least`` for each of ``rank`` axes, from one int or as many."""
+    if type(value) is int and value >= least:
+        return (value,) * rank
+    if type(value) is tuple and len(value) == rank:
+        for v in value:
+            if type(v) is not int or v < least:
+                break
+        else:
+            return value
     each = tuple(map(python_scalar, value)) if isinstance(value, (tuple, list)) else (python_scalar(value),) * rank
     if len(each) != rank or any(type(v) is not int or v < least for v in each):
         several = f" or {rank} of them" if rank > 1 else ""
@@ -274,7 +283,7 @@ def _misfit(where: str, expected: str, x: Tensor, weight: Tensor, remedy: str) -
 
 
 def _biased(y: Tensor, bias: Tensor | None) -> Tensor:
-    return y if bias is None else y + narrow(bias).reshape(1, -1, *[1] * (y.ndim - 2))
+    return y if bias is None else y + reshape(narrow(bias), shape=(1, *bias.shape, *[1] * (y.ndim - 2)))
 
 
 def _conv(
