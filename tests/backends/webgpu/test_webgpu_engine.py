@@ -15,6 +15,7 @@ import pytest
 import firebrick as fb
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
+from firebrick.testing.large import check_large
 
 GPU = "webgpu:0"
 libc = ctypes.CDLL(None)
@@ -290,3 +291,18 @@ def test_bind_groups_are_kept_for_the_same_buffers_and_only_for_these(monkeypatc
     assert not gpu._grouped
     step(x).numpy()
     assert made > 0
+
+
+def test_gradients_of_an_empty_batch_are_zeros_in_half_precision_too() -> None:
+    """No kernel computes them, and NumPy's own functions do not know bfloat16."""
+    for of in (fb.float16, fb.bfloat16):
+        x, w = (fb.ones(shape, dtype=of, device=GPU) for shape in ((0, 2, 4, 4), (3, 2, 1, 1)))
+        found = fb.grad(lambda w, x=x: fb.conv2d(x, w).sum())(w)
+        assert (found.dtype, found.shape) == (of, w.shape)
+        assert not found.numpy().astype(np.float32).any()
+
+
+def test_the_check_of_large_tensors_asks_for_no_dtype_that_gpus_lack() -> None:
+    report = check_large(fb.device(GPU), ["tanh"])
+    assert report.ok, report
+    assert report.checked == 1

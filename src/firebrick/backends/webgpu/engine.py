@@ -29,6 +29,7 @@ from firebrick.compiler.spec.kinds import KINDS
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, complex128, dtype, float32, float64
+from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.views import row_major
 from firebrick.ir import Graph, Node
@@ -256,8 +257,6 @@ class WebGpuBackend(Backend):
         return None if isinstance(group, str) else lambda *xs: group(xs[0])[0]
 
     def _device(self, index: int) -> Device:
-        from firebrick.core.hooks import hooks
-
         found: Device = hooks.find_device(f"webgpu:{index}")
         return found
 
@@ -274,7 +273,8 @@ def _constants(
     gpu: Gpu, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], packed: bool
 ) -> list[Callable[..., DeviceArray]]:
     """Functions that make the results of an op whose operands have no elements: the same at every call."""
-    found = op.reference(*(np.zeros(a.shape, a.dtype.np) for a in operands), **params)
+    host = hooks.find_device("numpy").backend  # not the reference, which NumPy cannot compute in bfloat16
+    found = host.execute(op, tuple(np.zeros(a.shape, a.dtype.np) for a in operands), params)
     arrays = [np.asarray(x, a.dtype.np) for x, a in zip(found if packed else (found,), results, strict=True)]
 
     def maker(x: np.ndarray[Any, Any], a: Aval) -> Callable[..., DeviceArray]:
