@@ -21,12 +21,14 @@ from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.groups import CompiledGroup, Groups
 from firebrick.backends.webgpu.lowering import POLICY, kind_of
+from firebrick.backends.webgpu.tuning import selected
 from firebrick.compiler import Executable, Kernel, build, call
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.kinds import KINDS
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, complex128, dtype, float32, float64
 from firebrick.core.hooks import hooks
@@ -99,7 +101,7 @@ class WebGpuBackend(Backend):
             with self._lock:
                 found = self._opened.get(device.index)
                 if found is None:
-                    found = self._opened[device.index] = Groups(Gpu(adapters()[device.index], device.index))
+                    found = self._opened[device.index] = Groups(Gpu(adapters()[device.index], device.index), selected)
         return found
 
     # state and memory
@@ -160,7 +162,7 @@ class WebGpuBackend(Backend):
     def execute(self, op: Op, inputs: tuple[DeviceArray, ...], params: dict[str, Any], out: Any = None) -> Any:
         gpu = inputs[0].gpu
         avals = tuple(x.aval for x in inputs)
-        key = op, gpu.index, avals, key_of(params)
+        key = op, gpu.index, avals, key_of(params), config.compiled_with, config.tune
         with self._lock:
             run = self._eager.get(key)
             if run is not None:

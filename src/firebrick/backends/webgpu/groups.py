@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
@@ -12,6 +12,7 @@ from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.core.views import View
 from firebrick.ir import Graph
@@ -36,13 +37,17 @@ class CompiledGroup:
         gpu: The device.
         group: The launches.
 
+    Attributes:
+        written: Of the results, and of the temporaries.
+
     Raises:
         KernelCompileError: The driver refuses a kernel.
     """
 
     def __init__(self, gpu: Gpu, group: LoweredGroup) -> None:
         self._gpu, self._sites = gpu, group.sites
-        self._made = [(padded(a.nbytes), a) for a in (*group.results, *group.temporaries)]
+        self.written = (*group.results, *group.temporaries)
+        self._made = [(padded(a.nbytes), a) for a in self.written]
         self._count = len(group.results)
         self._steps = [_Step(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), s.arrays) for s in group.launches]
 
@@ -52,9 +57,18 @@ class CompiledGroup:
         Raises:
             OutOfRangeError: An index is out of range.
         """
+        with self._gpu.lock:
+            return self.run_in(self._gpu.arrays(self._made), arrays)
+
+    def run_in(self, made: Sequence[DeviceArray], arrays: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
+        """Record the launches, with the results and temporaries in the memory of arrays; as ``__call__`` else.
+
+        Args:
+            made: Arrays as in ``written``.
+            arrays: The operands.
+        """
         gpu = self._gpu
         with gpu.lock:
-            made = gpu.arrays(self._made)
             memory = [x.lease for x in (*arrays, *made)]
             if self._sites:
                 gpu.clear_faults()
@@ -72,35 +86,54 @@ class CompiledGroup:
             raise self._sites[site].error(payload)
 
 
+Lowering = Callable[[Graph, Gpu], "LoweredGroup | str"]
+"""The launches of a group of nodes on a device, or why there are none."""
+
+
+def lowered_or_reason(lower: Callable[[], LoweredGroup]) -> LoweredGroup | str:
+    """The launches of a group, or why there are none."""
+    try:
+        return lower()
+    except (UnsupportedError, DTypeError) as e:
+        return str(e)
+
+
+def default_launches(body: Graph, gpu: Gpu) -> LoweredGroup | str:
+    """The launches of a group of nodes without tuning."""
+    return lowered_or_reason(lambda: lowered_body(body, gpu.measured))
+
+
 class Groups:
     """The compiled groups of a device, by their bodies; what cannot be compiled is remembered with the reason.
 
     Args:
         gpu: The device.
+        lowering: Gives the launches of a group of nodes.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, lowering: Lowering = default_launches) -> None:
+        self.gpu, self._lowering = gpu, lowering
         self._made: OrderedDict[object, CompiledGroup | str] = OrderedDict()
         self._lock = threading.RLock()
 
     def of_body(self, body: Graph) -> CompiledGroup | str:
         """The kernels of a group, or why there are none."""
         lines = tuple(n.line for n in body.nodes)  # which faults report
-        return self._kept(("body", key_of(body), lines), lambda: lowered_body(body, self.gpu.measured))
+        key = "body", key_of(body), lines, config.compiled_with, config.tune
+        return self._kept(key, lambda: self._lowering(body, self.gpu))
 
     def of_view(self, view: View, source: Aval, result: Aval) -> CompiledGroup | str:
         """The kernel that copies a view of an array."""
-        return self._kept(("view", view, source, result), lambda: lowered_view(view, source, result, self.gpu.measured))
+        driver = self.gpu.measured
+        lower = lambda: lowered_or_reason(lambda: lowered_view(view, source, result, driver))  # noqa: E731
+        return self._kept(("view", view, source, result), lower)
 
-    def _kept(self, key: object, lower: Callable[[], LoweredGroup]) -> CompiledGroup | str:
+    def _kept(self, key: object, lower: Callable[[], LoweredGroup | str]) -> CompiledGroup | str:
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                try:
-                    found = CompiledGroup(self.gpu, lower())
-                except (UnsupportedError, DTypeError) as e:
-                    found = str(e)
+                made = lower()
+                found = made if isinstance(made, str) else CompiledGroup(self.gpu, made)
                 self._made[key] = found
                 while len(self._made) > _KEPT:
                     self._made.popitem(last=False)

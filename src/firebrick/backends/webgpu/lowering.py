@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,8 +162,13 @@ def lowered(
     return LoweredGroup(tuple(launches), tuple(results), temporaries, tuple(sites))
 
 
-def lowered_body(body: Graph, driver: Measured) -> LoweredGroup:
+def lowered_body(body: Graph, driver: Measured, form_of: Callable[[kinds.KernelSpec], Naive] | None = None) -> LoweredGroup:
     """The launches of a group of nodes.
+
+    Args:
+        body: The group.
+        driver: What is known of the driver.
+        form_of: Gives the kernels of its specification; by default ``launches_of`` does.
 
     Raises:
         DTypeError: A kernel needs a dtype that the driver does not have.
@@ -175,7 +180,8 @@ def lowered_body(body: Graph, driver: Measured) -> LoweredGroup:
         raise UnsupportedError("a group of nodes is proved before it is compiled", reason, "")
     if isinstance(spec, Custom):
         _check_loops(spec.function, driver)
-    return lowered(launches_of(spec, driver), body.inputs, [body.avals[v] for v in body.outputs], driver, sites_of(spec))
+    form = launches_of(spec, driver) if form_of is None else form_of(spec)
+    return lowered(form, body.inputs, [body.avals[v] for v in body.outputs], driver, sites_of(spec))
 
 
 def lowered_view(view: View, source: Aval, result: Aval, driver: Measured) -> LoweredGroup:

@@ -1,4 +1,4 @@
-"""``sort_by_digits``: a ``Sort`` by the templates of ``radix_sort``: its work grows with the length of lines, not with the square.
+"""``sort_by_digits``: a ``Sort`` by the templates of ``radix_sort``: its work grows with the length of lines, not its square.
 
 All lines are sorted at once: the places of all elements are sorted by the elements' keys, and then, as the sort is stable, by
 their lines. A key is an unsigned integer in the order of the elements, equal for equal elements; NaN has the largest. Keys of
