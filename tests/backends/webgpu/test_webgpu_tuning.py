@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from firebrick.backends.webgpu.variants import variants
 from firebrick.compiler.naive import Naive, naive
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
+from firebrick.compiler.templates.tiled_product import SIZES
 from firebrick.compiler.tune import bug_reports, choice
 from firebrick.compiler.tune.records import TuningWarning
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, add_variants
@@ -138,3 +139,70 @@ def test_the_bench_holds_the_default_against_the_naive_form() -> None:
     wrong = replace(default, build=few.build)
     assert GpuBench(gpu(), graph.inputs, outputs, (), default, naive(spec)).check(default) == ""
     assert "it differs from its reference" in GpuBench(gpu(), graph.inputs, outputs, (), wrong, naive(spec)).check(wrong)
+
+
+TILES = "tiles=32x32x8 group=64"
+PRODUCTS: dict[str, tuple[Callable[..., fb.Tensor], tuple[tuple[int, ...], ...]]] = {
+    "row-major": (lambda a, b: a @ b, ((37, 131), (131, 45))),
+    "left transposed": (lambda a, b: a.T @ b, ((131, 37), (131, 45))),
+    "right transposed": (lambda a, b: a @ b.T, ((37, 17), (45, 17))),
+    "both transposed": (lambda a, b: a.T @ b.T, ((17, 37), (45, 17))),
+    "a stack by a stack": (lambda a, b: a @ b, ((3, 2, 5, 7), (3, 2, 7, 9))),
+    "a stack by one matrix": (lambda a, b, c: fb.relu(a @ b + c), ((3, 2, 5, 7), (7, 33), (33,))),
+    "a residual": (lambda a, b, c: fb.tanh(a @ b) * c, ((5, 7), (7, 9), (5, 9))),
+    "a transposed residual, equal sizes": (lambda a, b, c: a @ b + c.T - c, ((7, 7), (7, 7), (7, 7))),
+    "a column and a number": (lambda a, b, c, d: (a @ b + c) * d, ((5, 7), (7, 9), (5, 1), (1,))),
+    "one of all": (lambda a, b: a @ b, ((1, 1), (1, 1))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_tiles_in_shared_memory_have_the_bits_of_blocks(name: str) -> None:
+    function, shapes = PRODUCTS[name]
+    arrays = [on_gpu(*shape, seed=k) for k, shape in enumerate(shapes)]
+    want = fb.jit(function)(*arrays).numpy()
+    exact = function(*(fb.astype(fb.asarray(x.numpy(), device="numpy"), fb.float64) for x in arrays)).numpy()
+    assert np.abs(want - exact).max() <= 1e-5 * max(1.0, np.abs(exact).max())
+    with fb.force_variant(TILES):
+        assert fb.jit(function)(*arrays).numpy().tobytes() == want.tobytes()
+    assert TILES in chosen().values()
+
+
+@pytest.mark.parametrize("of", ["float16", "bfloat16"])
+def test_tiles_round_halves_where_blocks_do(of: str) -> None:
+    x, y, c = (fb.astype(on_gpu(*shape), fb.dtype(of)) for shape in ((9, 17), (17, 11), (11,)))
+    function = lambda x, y, c: fb.relu(x @ y + c)  # noqa: E731
+    want = fb.jit(function)(x, y, c).numpy()
+    with fb.force_variant(TILES):
+        assert fb.jit(function)(x, y, c).numpy().tobytes() == want.tobytes()
+    assert TILES in chosen().values()
+
+
+def test_what_tiles_do_not_compute_is_computed_while_they_are_forced() -> None:
+    x, y = on_gpu(9, 17), on_gpu(17, 11)
+    whole = fb.asarray(np.arange(20, dtype=np.int32).reshape(4, 5), device=GPU)
+    with fb.force_variant("tiles=*"):
+        found = fb.jit(lambda x, y: x @ y[:, 2:])(x, y)
+        ints = whole @ whole.T
+        both = fb.jit(lambda x, y: (x @ y, fb.exp(x @ y)))(x, y)
+    np.testing.assert_allclose(found.numpy(), x.numpy() @ y.numpy()[:, 2:], rtol=1e-5, atol=1e-5)
+    assert np.array_equal(ints.numpy(), whole.numpy() @ whole.numpy().T)
+    np.testing.assert_allclose(both[1].numpy(), np.exp(both[0].numpy()), rtol=1e-5)
+
+
+@pytest.mark.soak
+def test_random_products_have_equal_bits_by_all_variants() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        m, k, n = (int(rng.choice([1, 2, 7, 8, 31, 33, 64, 127, 128, 129, 257])) for _ in range(3))
+        left, right = bool(rng.integers(2)), bool(rng.integers(2))
+        x = on_gpu(*((k, m) if left else (m, k)), seed=m)
+        y = on_gpu(*((n, k) if right else (k, n)), seed=n)
+        function = fb.jit(lambda x, y, left=left, right=right: (x.T if left else x) @ (y.T if right else y))
+        want = function(x, y).numpy()
+        exact = function(*(fb.asarray(a.numpy().astype(np.float64), device="numpy") for a in (x, y))).numpy()
+        assert np.abs(want - exact).max() <= 1e-5 * np.abs(exact).max() + 1e-6
+        for tiles in SIZES:
+            with fb.force_variant(tiles.name):
+                assert function(x, y).numpy().tobytes() == want.tobytes(), (m, k, n, left, right, tiles)
+            assert choice.choices()[-1].variant == tiles.name

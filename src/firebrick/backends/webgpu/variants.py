@@ -16,9 +16,9 @@ from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
-from firebrick.compiler.targets.wgsl.contraction_blocks import SHAPES, contraction_by_blocks, holds_block
+from firebrick.compiler.targets.wgsl.contraction_blocks import SECTION, SHAPES, contraction_by_blocks, holds_block
 from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
-from firebrick.compiler.templates import sort_by_digits
+from firebrick.compiler.templates import sort_by_digits, tiled_product
 from firebrick.compiler.tune.variant import DEFAULT, KernelProblem, KernelVariant
 
 SAME = "default"
@@ -36,7 +36,7 @@ def variants(spec: KernelSpec, driver: Measured) -> list[KernelVariant]:
     """
     found = [KernelVariant(DEFAULT, SAME, partial(launches_of, spec, driver))]
     if isinstance(spec, Contract):
-        found += _blocks(spec)
+        found += [*_blocks(spec), *_tiles(spec, driver)]
     elif isinstance(spec, Nest):
         found += _parts(spec)
     elif isinstance(spec, Sort):
@@ -57,6 +57,16 @@ def _blocks(spec: Contract) -> list[KernelVariant]:
         )
         for rows, columns in SHAPES
     ]  # fmt: skip
+
+
+def _tiles(spec: Contract, driver: Measured) -> list[KernelVariant]:
+    """Tiles in shared memory."""
+    found = []
+    for tiles in tiled_product.SIZES:
+        made = tiled_product.tiled_product(spec, driver.capabilities, tiles, SECTION)
+        if made is not None:
+            found.append(KernelVariant(tiles.name, SAME, partial(_itself, made), cost_us=1.0 / (tiles.rows * tiles.columns)))
+    return found
 
 
 def _parts(spec: Nest) -> list[KernelVariant]:
