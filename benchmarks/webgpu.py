@@ -1,4 +1,5 @@
-"""Products on a WebGPU device: the engine's kernels and a hand-written shader, in turns. ``python -m benchmarks.webgpu``.
+"""A WebGPU device: products by the engine's kernels and by a hand-written shader, in turns, and what a kernel costs on the host.
+``python -m benchmarks.webgpu``.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel
 costs there, whatever else the machine does. On a GPU the time until the result is there is what counts.
@@ -90,16 +91,43 @@ def product(n: int, rounds: int, device: str) -> dict[str, tuple[float, float]]:
     return {name: (flops / median(p for p, _ in t), flops / median(w for _, w in t)) for name, t in took.items()}
 
 
+def host_time(kernels: int, rounds: int, device: str) -> tuple[float, float]:
+    """Microseconds of the calling thread for each kernel of a compiled program: to record it, and to submit it."""
+    home = fb.device(device)
+    gpu = home.backend.groups(home).gpu
+    x = fb.asarray(np.eye(8, dtype=np.float32), device=home)
+
+    def chain(x: fb.Tensor) -> fb.Tensor:
+        for _ in range(kernels):
+            x = x @ x
+        return x
+
+    run = fb.jit(chain)
+    run(x).numpy()
+    took = []
+    for _ in range(rounds):
+        gpu.wait()
+        start = time.thread_time()
+        result = run(x)
+        recorded = time.thread_time()
+        gpu.submit()
+        took.append((recorded - start, time.thread_time() - recorded))
+        result.numpy()
+    return 1e6 * median(r for r, _ in took) / kernels, 1e6 * median(s for _, s in took) / kernels
+
+
 @click.command()
 @click.option("--device", default="webgpu:0", show_default=True)
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--size", "sizes", type=int, multiple=True, default=(256, 512, 1024), show_default=True)
 def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
-    """Print GFLOP/s of square products of float32."""
+    """Print GFLOP/s of square products of float32, and the host time of a kernel."""
     print(f"{fb.device(device)}: {fb.device(device).backend.properties(fb.device(device))['name']}")
     for n in sizes:
         for name, (processor, wall) in product(n, rounds, device).items():
             print(f"{n:5} {name:8} {processor:7.2f} GFLOP/s of processor time, {wall:7.2f} of wall time")
+    record, submit = host_time(200, 5 * rounds, device)
+    print(f"a kernel of a program of 200: {record:.2f} µs to record, {submit:.2f} µs to submit")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
-from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
+from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE
 from firebrick.core.aval import Aval
@@ -22,14 +21,6 @@ _KEPT = 512
 """Maximum number of groups whose kernels are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A launch of a group's kernel."""
-
-    launch: PreparedLaunch
-    arrays: tuple[int, ...]  # of inputs, results and temporaries, in this order
-
-
 class CompiledGroup:
     """The kernels of a group on a device.
 
@@ -39,6 +30,7 @@ class CompiledGroup:
 
     Attributes:
         written: Of the results, and of the temporaries.
+        steps: The launches, each with the arrays that it has: numbers among the operands, results and temporaries.
 
     Raises:
         KernelCompileError: The driver refuses a kernel.
@@ -47,9 +39,9 @@ class CompiledGroup:
     def __init__(self, gpu: Gpu, group: LoweredGroup) -> None:
         self._gpu, self._sites = gpu, group.sites
         self.written = (*group.results, *group.temporaries)
-        self._made = [(padded(a.nbytes), a) for a in self.written]
+        self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
-        self._steps = [_Step(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), s.arrays) for s in group.launches]
+        self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), s.arrays) for s in group.launches]
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
         """Record the launches.
@@ -57,8 +49,14 @@ class CompiledGroup:
         Raises:
             OutOfRangeError: An index is out of range.
         """
-        with self._gpu.lock:
-            return self.run_in(self._gpu.arrays(self._made), arrays)
+        if self._sites:
+            with self._gpu.lock:
+                self._gpu.clear_faults()
+                made = self._gpu.launched(self.steps, arrays, self._made)
+                self._raise_fault()
+        else:
+            made = self._gpu.launched(self.steps, arrays, self._made)
+        return tuple(made) if self._count == len(made) else tuple(made[: self._count])
 
     def run_in(self, made: Sequence[DeviceArray], arrays: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
         """Record the launches, with the results and temporaries in the memory of arrays; as ``__call__`` else.
@@ -69,11 +67,9 @@ class CompiledGroup:
         """
         gpu = self._gpu
         with gpu.lock:
-            memory = [x.lease for x in (*arrays, *made)]
             if self._sites:
                 gpu.clear_faults()
-            for s in self._steps:
-                gpu.launch(s.launch, [memory[k] for k in s.arrays])
+            gpu.launched(self.steps, (*arrays, *made), ())
             if self._sites:
                 self._raise_fault()
         return tuple(made[: self._count])
