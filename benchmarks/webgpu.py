@@ -1,4 +1,4 @@
-"""A WebGPU device: products by the engine's kernels and by a hand-written shader, in turns, and what a kernel costs on the host.
+"""A WebGPU device: products by the engine and by a hand-written shader, in turns, and what a kernel costs on the host.
 ``python -m benchmarks.webgpu``.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel

@@ -16,6 +16,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -56,6 +57,17 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
+
+
+Chooser = Callable[[Sequence[Block]], "tuple[Block, ...]"]
+"""Takes some of the elements of a list."""
+
+
+def chooser(numbers: Sequence[int]) -> Chooser:
+    """What takes the elements of these numbers from a list."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return lambda blocks: tuple([blocks[k] for k in numbers])
 
 
 P = ParamSpec("P")
@@ -402,13 +414,13 @@ class Gpu:
             self._record(what, tuple([(lease or self._nothing()).block for lease in arrays]))
 
     def launched(
-        self, steps: Sequence[tuple[PreparedLaunch, tuple[int, ...]]], operands: tuple[DeviceArray, ...],
+        self, steps: Sequence[tuple[PreparedLaunch, Chooser]], operands: Sequence[DeviceArray],
         avals: Sequence[tuple[int, Aval]],
     ) -> list[DeviceArray]:  # fmt: skip
         """Record launches one after the other, and make what they write.
 
         Args:
-            steps: Each with the arrays that it has: their numbers among the operands and the new arrays.
+            steps: Each with what takes its arrays from a list of the operands and the new arrays.
             operands: Arrays.
             avals: Of the new arrays, each with the size of its buffer (``BufferPool.size_of``), 0 for one without elements.
 
@@ -419,11 +431,15 @@ class Gpu:
             with self.lock:
                 if _process != self._process:
                     self._check()
-                sized = self.pool.sized
-                made = [DeviceArray(self, sized(size) if size else None, aval) for size, aval in avals]
-                blocks = [(x.lease or self._nothing()).block for x in operands + tuple(made)]
-                for what, numbers in steps:
-                    self._record(what, tuple([blocks[k] for k in numbers]))
+                sized, blocks, made = self.pool.sized, [], []
+                for x in operands:
+                    blocks.append((x.lease or self._nothing()).block)
+                for size, aval in avals:
+                    lease = sized(size) if size else None
+                    blocks.append((lease or self._nothing()).block)
+                    made.append(DeviceArray(self, lease, aval))
+                for what, arrays_of in steps:
+                    self._record(what, arrays_of(blocks))
                 return made
         except self._wgpu.GPUError as e:
             raise self._translated(e) from e

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
-from firebrick.backends.webgpu.commands import Gpu
+from firebrick.backends.webgpu.commands import Gpu, chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE
 from firebrick.core.aval import Aval
@@ -30,7 +30,7 @@ class CompiledGroup:
 
     Attributes:
         written: Of the results, and of the temporaries.
-        steps: The launches, each with the arrays that it has: numbers among the operands, results and temporaries.
+        steps: The launches, each with what takes its arrays from a list of operands, results and temporaries.
 
     Raises:
         KernelCompileError: The driver refuses a kernel.
@@ -41,7 +41,7 @@ class CompiledGroup:
         self.written = (*group.results, *group.temporaries)
         self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
-        self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), s.arrays) for s in group.launches]
+        self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), chooser(s.arrays)) for s in group.launches]
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
         """Record the launches.
