@@ -15,6 +15,7 @@ import threading
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,7 +23,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from firebrick.backends.webgpu.adapters import Adapter, library
+from firebrick.backends.webgpu.adapters import PROCESSOR, Adapter, library
 from firebrick.backends.webgpu.buffers import WORD, Block, BufferPool, DeviceArray, Lease, padded
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
@@ -224,7 +225,7 @@ class Gpu:
         self._faults: Any = None
         self._empty: Lease | None = None
         self._proved = UNPROVED
-        self.measured = measured_once(self._probe, adapter)
+        self.measured = replace(measured_once(self._probe, adapter), processor=adapter.kind == PROCESSOR)
 
     def _probe(self, source: str, inputs: Sequence[np.ndarray[Any, Any]], words: int) -> np.ndarray[Any, Any]:
         """Run a shader of ``probes``."""

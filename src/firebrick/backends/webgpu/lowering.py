@@ -250,7 +250,7 @@ def _bounds(f: Function, scalars: Any, grid: Any, elements: Any) -> dict[str, tu
 
 def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
     """The kernels of a specification on a driver: a generator's, a template's, or its naive form."""
-    if isinstance(spec, Contract) and (block := block_of(spec)) is not None:
+    if isinstance(spec, Contract) and (block := block_of(spec, driver.processor)) is not None:
         return contraction_by_blocks(spec, *block)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
         return staged(spec, parts)

@@ -25,23 +25,31 @@ LEAST_FLOPS = 1 << 20
 """Minimum work for which blocks pay: their code takes longer to compile."""
 SECTION = 128
 """Maximum number of products that are summed one after the other."""
-_ITEMS = 1024
-"""Minimum number of items of a launch with blocks, so that all of a GPU has work."""
+_ITEMS, _ITEMS_OF_PROCESSOR = 1024, 128
+"""Minimum number of items of a launch with blocks, so that all of a GPU, or all cores, have work."""
 _BLOCKS = ((8, 4), (4, 4), (2, 4), (2, 2))
 """Rows and columns of blocks, the largest first."""
+_BLOCKS_OF_PROCESSOR = ((8, 8), *_BLOCKS)
+"""Those of a driver that computes on the processor, whose cache holds what registers do not."""
 SHAPES = ((8, 8), (16, 4), (8, 4), (4, 8), (4, 4), (2, 4), (2, 2), (1, 4), (1, 1))
 """Rows and columns of blocks among which the tuner chooses; the larger ones need more registers than most GPUs have."""
 _STATEMENTS = 1200
 """Maximum number of operations on the elements of a block after its sums."""
 
 
-def block_of(spec: Contract) -> tuple[int, int] | None:
-    """Rows and columns of the block of an item; None if the naive form is as good."""
+def block_of(spec: Contract, processor: bool = False) -> tuple[int, int] | None:
+    """Rows and columns of the block of an item; None if the naive form is as good.
+
+    Args:
+        spec: The contraction.
+        processor: Whether the driver computes on the processor.
+    """
     if spec.cost.flops < LEAST_FLOPS and all(p.k <= SECTION for p in spec.parts):
         return None
-    for rows, columns in _BLOCKS:
+    least = _ITEMS_OF_PROCESSOR if processor else _ITEMS
+    for rows, columns in _BLOCKS_OF_PROCESSOR if processor else _BLOCKS:
         items = sum(prod(p.domain[:-2]) * -(-p.m // rows) * -(-p.n // columns) for p in spec.parts)
-        if items >= _ITEMS and holds_block(spec, rows, columns):
+        if items >= least and holds_block(spec, rows, columns):
             return rows, columns
     return 1, 1
 
