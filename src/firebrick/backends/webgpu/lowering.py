@@ -258,4 +258,4 @@ def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
         for sizes in sort_by_digits.SIZES:
             if (made := sort_by_digits.sort_by_digits(spec, driver.capabilities, *sizes)) is not None:
                 return made
-    return naive(spec)
+    return naive(spec, driver.capabilities.float64)

@@ -85,7 +85,7 @@ def _chosen(body: Graph, spec: kinds.KernelSpec, gpu: Gpu, device: str) -> Kerne
     def tried(problem: KernelProblem, competing: Sequence[KernelVariant]) -> Record:
         from firebrick.compiler.tune.searching import search  # imported here, since few processes measure
 
-        reference = naive(spec) if spec.cost.flops <= LONGEST else None
+        reference = naive(spec, gpu.measured.capabilities.float64) if spec.cost.flops <= LONGEST else None
         bench = GpuBench(gpu, body.inputs, outputs, sites_of(spec), offered[0], reference)
         return search(problem, competing, bench, choice.records_of(device).barred(problem.structure))
 

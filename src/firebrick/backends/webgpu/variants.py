@@ -84,7 +84,10 @@ def _sorts(spec: Sort, driver: Measured) -> list[KernelVariant]:
         if made is not None:
             found.append(KernelVariant(f"digits group={size} each={each}", SAME, partial(_itself, made), cost_us=1.0))
     few = spec.outer * spec.inner * spec.size**2 <= PAIRS
-    return [*found, KernelVariant("naive", SAME, partial(naive, spec), _when(lambda: few), cost_us=2.0)]
+    return [
+        *found,
+        KernelVariant("naive", SAME, partial(naive, spec, driver.capabilities.float64), _when(lambda: few), cost_us=2.0),
+    ]
 
 
 def _itself(form: Naive) -> Naive:
