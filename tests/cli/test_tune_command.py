@@ -50,7 +50,7 @@ def test_bad_arguments_are_refused(run: Run, file: Path) -> None:
         (["nowhere.py:step"], "tune takes FILE:FUNCTION"),
         ([f"{file}:scores", "--input", "float32[3,4]"], "an --input for each"),
         (["mlp", "--input", "float32[3]"], "--input gives the arguments of FILE:FUNCTION"),
-        (["mlp", "--device", "numpy"], "devices with variants of kernels are those of the cpu engine"),
+        (["mlp", "--device", "numpy"], "devices with variants of kernels are those of the engines cpu and webgpu"),
     ):
         result = run("tune", *arguments)
         assert result.exit_code == 1, arguments

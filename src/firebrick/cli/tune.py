@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 IMAGE, CHANNELS, SERIES, WINDOW, HORIZON = 28, 1, 7, 96, 24
 VOCABULARY, CONTEXT = 256, 128
 """Sizes of the images, series and texts of the models."""
+ENGINES = ("cpu", "webgpu")
+"""The engines that have variants of kernels."""
 
 
 @click.command()
@@ -40,8 +42,8 @@ def tune(
     FILE:FUNCTION names a function of tensors in a Python file, with an --input for each argument.
 
     What is found serves programs with the same sizes, on the same machine and with the same versions (`firebrick cache list`
-    shows it). Every variant is compared with the default kernel first, in a process of its own; one that is wrong, crashes or
-    does not return is never used.
+    shows it). Every variant is compared with the default kernel first, on cpu in a process of its own; one that is wrong,
+    crashes or does not return is never used.
     """
     from firebrick.backends.registry import find_device, use_device
     from firebrick.compiler.cache import folder
@@ -50,8 +52,10 @@ def tune(
     from firebrick.models import names
 
     home = find_device(device)
-    if home.engine != "cpu":
-        raise ConfigError("devices with variants of kernels are those of the cpu engine", device, "leave out --device")
+    if home.engine not in ENGINES:
+        raise ConfigError(
+            f"devices with variants of kernels are those of the engines {' and '.join(ENGINES)}", device, "leave out --device"
+        )
     if inputs and (what is None or ":" not in what):
         raise ConfigError(
             "--input gives the arguments of FILE:FUNCTION", what or "no function", "name a function, or leave it out"
