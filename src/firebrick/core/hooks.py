@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         setitem: Callable[[Tensor, Any, Any], Tensor]
         to_device: Callable[[Tensor, Device | str], Tensor]
         array_namespace: Callable[[str | None], Any]
+        constant: Callable[[Tensor, str], None]
         dlpack_device: Callable[[Tensor], tuple[int, int]]
         to_dlpack: Callable[..., Any]
         universal: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
