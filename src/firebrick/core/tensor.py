@@ -24,6 +24,8 @@ from firebrick.core.storage import Absent, Storage
 from firebrick.core.uncalled import Method
 
 _call = hooks.methods
+_PROTOCOLS = frozenset({"__array_interface__", "__array_struct__"})
+"""Attributes that NumPy asks for before ``__array__``; their errors, which nobody reads, cost more than the rest."""
 
 
 class Tensor:
@@ -217,6 +219,8 @@ class Tensor:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that tensors have not; it names what to write."""
+            if name in _PROTOCOLS:
+                raise AttributeError(name)
             raise UnknownNameError("'Tensor' object", name, METHODS, lambda: dir(Tensor), "x.{}")
 
     def __format__(self, spec: str) -> str:
