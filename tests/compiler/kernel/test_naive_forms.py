@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from assembling import NVIDIA, PROCESSORS, assemble, external, object_for, ptx
 from lowered_bodies import body_of
-from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_naive
+from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_naive, some_groups
 from random_groups import drawn, groups_of
 
 from firebrick.compiler.kernel import Fault
@@ -44,8 +44,20 @@ def deviation(g: Group, name: str, form: Naive, native: bool) -> Deviation:
 
 
 @pytest.mark.parametrize("name", WITH_KERNELS)
-def test_naive_forms_have_the_results_of_the_reference(name: str) -> None:
-    for g in groups(name):
+def test_some_samples_are_every_sample_at_some_dtype_and_every_dtype_at_some_sample(name: str) -> None:
+    every, some = list(groups(name)), some_groups(name)
+    assert {g.sample.name for g in some} == {g.sample.name for g in every}
+    assert {g.dtype for g in some} == {g.dtype for g in every}
+    assert {g.title for g in some} >= {g.title for g in every if g.dtype == "float32"}
+    assert len({id(g) for g in some}) == len(some) <= len(every)
+
+
+@pytest.mark.parametrize(
+    "of", [some_groups, pytest.param(groups, marks=pytest.mark.soak)], ids=["some samples", "every sample"]
+)
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_naive_forms_have_the_results_of_the_reference(name: str, of: Callable[[str], Iterable[Group]]) -> None:
+    for g in of(name):
         verdict = deviation(g, name, naive(g.spec), native=True)
         assert verdict.ok, f"{g.title}: {verdict}"
 
