@@ -58,7 +58,7 @@ SIZES = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class _Side:
     """An operand of the epilogue.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Matrices:
     m: int
     left_transposed: bool
     right_transposed: bool
-    operands: tuple[_Operand, ...]
+    operands: tuple[_Side, ...]
 
 
 def tiled_product(spec: Contract, capabilities: Capabilities, tiles: ProductTiles, section: int) -> Naive | None:
@@ -200,7 +200,7 @@ def _order(strides: Strides | None, shape: Strides) -> bool | None:
     return None
 
 
-def _operand(source: int, of: str, strides: Strides | None, shape: Strides) -> _Operand | None:
+def _operand(source: int, of: str, strides: Strides | None, shape: Strides) -> _Side | None:
     """An operand whose elements lie one after the other along the axes that it has; None for others."""
     if strides is None:
         return None
@@ -211,4 +211,4 @@ def _operand(source: int, of: str, strides: Strides | None, shape: Strides) -> _
         if stride != expected:
             return None
         expected *= n
-    return _Operand(source, of, tuple(name for _, name, _ in own), tuple(n for *_, n in own))
+    return _Side(source, of, tuple(name for _, name, _ in own), tuple(n for *_, n in own))
