@@ -10,7 +10,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
-from firebrick.functions.movement import reshape
+from firebrick.functions.movement import flatten
 from firebrick.models.checks import check_counts
 from firebrick.nn import Conv2d, Dropout, Flatten, Identity, Linear, MaxPool2d, Module, ReLU, Sequential
 from firebrick.random import Generator
@@ -140,7 +140,7 @@ class CNN(Module):
         """
         x = self.pool1(relu(self.conv1(x)))
         x = self.pool2(relu(self.conv2(x)))
-        x = relu(self.linear1(self.dropout(reshape(x, (x.shape[0], -1)))))
+        x = relu(self.linear1(self.dropout(flatten(x, start_axis=1))))
         logits: Tensor = self.linear2(self.dropout(x))
         return logits
 
