@@ -29,6 +29,7 @@ from firebrick.train import (
 )
 
 FAILED, INTERRUPTED = 1, 130
+_REMEDY = "Remedy: check the path, its permissions and the space on the disk, or name another one."
 
 
 def size_of(nbytes: int) -> str:
@@ -76,5 +77,7 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _message(e: BaseException) -> str:
     if isinstance(e, OSError) and not isinstance(e, FirebrickError) and e.strerror:
-        return f"{e.filename}: {e.strerror}" if e.filename else e.strerror
+        if not e.filename:
+            return e.strerror
+        return f"{e.filename}: {e.strerror}\n{_REMEDY}"
     return str(e) or type(e).__name__

@@ -46,7 +46,10 @@ def mlp(
     """
     given: Any = hidden
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError("mlp: hidden is a list of the features of each hidden layer", f"hidden={hidden!r}", "pass e.g. (64,)")
+        raise ConfigError(
+            "mlp: hidden is a list of the features of each hidden layer", f"hidden={hidden!r}",
+            "pass e.g. [64, 32]; on the command line --set 'hidden=[64, 32]'",
+        )  # fmt: skip
     check_counts("mlp", in_features=in_features, classes=classes, **{f"hidden[{i}]": n for i, n in enumerate(hidden)})
     how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
     sizes = (in_features, *hidden)
