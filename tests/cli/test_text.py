@@ -186,6 +186,50 @@ def test_control_characters_of_a_model_do_not_reach_a_terminal(monkeypatch: pyte
         assert written == [want]
 
 
+def test_a_run_that_stops_after_a_step_goes_on_with_the_bits_of_one_that_does_not(text: Path, run: Run, tmp_path: Path) -> None:
+    arguments = ("train", "text", text, *TINY, *HOST, "--set", "dropout=0.1", "--epochs", 2)
+    said(run(*arguments, "--out", "whole"))
+    first = said(run(*arguments, "--out", "parts", "--steps", 3))
+    assert "stopped in epoch 1 after step 3; saved in" in first
+    assert f"go on with: firebrick train text --out {Path('parts')} --resume" in first
+    assert "test perplexity" not in first
+    assert load_checkpoint(tmp_path / "parts").state["step"] == 3
+    assert said(run("generate", "parts", "--prompt", "the", "--tokens", 2, *HOST)).startswith("the")
+    again = said(run("train", "text", "--out", "parts", "--resume", "--steps", 3))
+    assert "3 steps are done: nothing is trained; --steps 4 or more, or none, trains on" in again
+    assert load_checkpoint(tmp_path / "parts").state["step"] == 3
+    per_epoch = load_checkpoint(tmp_path / "whole").state["step"] // 2
+    ended = said(run("train", "text", "--out", "parts", "--resume", "--steps", per_epoch))  # with the first epoch
+    assert f"after step {per_epoch}; saved in" in ended
+    assert "test perplexity" in said(run("train", "text", "--out", "parts", "--resume", "--steps", 10**6))
+    one, other = load_checkpoint(tmp_path / "whole"), load_checkpoint(tmp_path / "parts")
+    assert all(np.array_equal(one.model[n], other.model[n]) for n in one.model)
+    rows = [[line.split(",") for line in (tmp_path / n / "metrics.csv").read_text().splitlines()] for n in ("whole", "parts")]
+    names = rows[0][0]
+    assert names == rows[1][0]
+    exact = [i for i, n in enumerate(names) if "second" not in n]
+    assert [[row[i] for i in exact] for row in rows[0]] == [[row[i] for i in exact] for row in rows[1]]
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300"])
+def test_the_bits_per_byte_of_a_validation_are_those_of_its_text(text: Path, run: Run, tmp_path: Path, tokenizer: str) -> None:
+    if tokenizer != "bytes":
+        need("tokenizers")
+    out = said(run("train", "text", text, *TINY, *HOST, "--epochs", 1, "--tokenizer", tokenizer, "--out", "run"))
+    assert "valid bits per byte" in out
+    rows = [line.split(",") for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines()]
+    row = dict(zip(*rows, strict=True))
+    held = len(TEXT) // 20
+    part = TEXT[len(TEXT) - 2 * held : len(TEXT) - held]
+    tokens = len(language.tokenizer_of(load_checkpoint(tmp_path / "run").config).encode(part))
+    want = float(row["valid_loss"]) / math.log(2.0) * tokens / len(part.encode())
+    assert float(row["valid_bits_per_byte"]) == pytest.approx(want, rel=1e-5)
+
+
+def test_a_context_of_one_token_that_could_not_generate_is_refused(text: Path, run: Run) -> None:
+    assert "1 is not in the range x>=2" in said(run("train", "text", text, "--context", 1), 2)
+
+
 def test_a_resumed_run_is_bit_identical_to_one_that_was_not_stopped(text: Path, run: Run, tmp_path: Path) -> None:
     arguments = ("train", "text", text, *TINY, *HOST, "--set", "dropout=0.1", "--schedule", "constant")
     said(run(*arguments, "--epochs", 2, "--out", "whole"))

@@ -402,3 +402,37 @@ def test_indices_that_only_a_new_axis_parts_are_not_spread_out_over_the_whole_re
         (index,) = [n.inputs[1] for n in graph.nodes if n.op.name == "take"]
         assert graph.avals[index].shape == i.shape
         check(x, key, "cpu")
+
+
+def _random_key(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Ints, slices, ``None``, index arrays and an ellipsis, which may stand for no axis, in any order."""
+    count = int(rng.integers(0, len(shape) + 1))
+    gap = int(rng.integers(0, count + 1)) if rng.random() < 0.7 or count < len(shape) else None
+    block = [(2,), (3,), (), (2, 1)][rng.integers(4)]
+    key: list[Any] = []
+    for j in range(count):
+        size = shape[j if gap is None or j < gap else len(shape) - count + j]
+        if j == gap:
+            key.append(...)
+        if rng.random() < 0.15:
+            key.append(None)
+        draws = (int(rng.integers(-size, size)), slice(None, None, -1), slice(0, 2), rng.integers(-size, size, size=block))
+        key.append(draws[rng.integers(4)])
+    return (*key, ...) if gap == count else tuple(key)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.soak) for s in range(4, 100))])
+def test_random_keys_read_and_write_what_numpy_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        shape = tuple(int(n) for n in rng.choice([1, 2, 3, 3], size=rng.integers(1, 5)))
+        a = np.arange(np.prod(shape)).reshape(shape)
+        key = _random_key(rng, shape)
+        tensors = ours(key, "cpu")
+        expected = a[key]
+        np.testing.assert_array_equal(fb.asarray(a)[tensors].numpy(), expected, err_msg=f"{shape}[{key}]", strict=True)
+        if len(np.unique(expected)) == expected.size:
+            written, x = np.arange(expected.size).reshape(expected.shape) + 100, fb.asarray(a)
+            a[key] = written
+            x[tensors] = fb.asarray(written)
+            np.testing.assert_array_equal(x.numpy(), a, err_msg=f"{shape}[{key}] = …")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from array import array
 from typing import Any
 
 import ml_dtypes
@@ -398,3 +400,49 @@ def test_lists_of_integers_beyond_int64_are_no_floats(large: Any) -> None:
     if min(values) >= 0:
         assert [int(v) for v in np.ravel(fb.asarray(large, dtype=fb.uint64, device="numpy").numpy())] == values
     assert fb.asarray(large, dtype=fb.float64).dtype is fb.float64
+
+
+class Column:
+    """As the columns of data frames and files."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array([0.1, 16777217.0, 1e300])
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (Column, "float64"), (lambda: [Column()], "float64"), (lambda: array("d", [0.1, 1e300]), "float64"),
+        (lambda: array("B", [1, 2]), "uint8"), (lambda: memoryview(np.array([0.1, 1e300])), "float64"),
+        (lambda: bytearray(b"ab"), "uint8"), (lambda: (ctypes.c_double * 2)(1.0, 1e300), "float64"),
+        (lambda: range(3), "int64"),
+    ],
+    ids=["array method", "in a list", "array of doubles", "array of bytes", "memoryview", "bytearray", "ctypes", "range"],
+)  # fmt: skip
+def test_what_numpy_makes_an_array_of_keeps_its_dtype(make: Any, dtype: str) -> None:
+    given = make()
+    made = fb.asarray(given)
+    assert made.dtype.name == dtype
+    assert made.tolist() == np.asarray(given).tolist()
+    assert fb.asarray(given, dtype=fb.float32).dtype is fb.float32
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_tensor_that_fills_keeps_its_dtype_and_its_gradient(transform: Any) -> None:
+    x = fb.asarray(2.0)
+    for filled in (lambda v: fb.full((3,), v), lambda v: fb.full_like(fb.ones(3), v)):
+        assert transform(fb.grad(lambda v, f=filled: fb.sum(f(v) * v)))(x).item() == 12.0
+        assert transform(lambda v, f=filled: fb.jvp(f, (v,), (fb.ones_like(v),))[1])(x).tolist() == [1.0] * 3
+    wide = transform(lambda v: fb.full((1,), v))(fb.asarray(1e300, dtype=fb.float64))
+    assert wide.dtype is fb.float64
+    assert wide.item() == 1e300
+    assert fb.full((1,), np.array(1e300)).item() == 1e300
+    assert fb.full((2,), fb.asarray(5), dtype=fb.int8).tolist() == [5, 5]
+
+
+def test_python_floats_beside_tensors_of_float64_are_not_rounded() -> None:
+    x = fb.asarray(0.1, dtype=fb.float64)
+    assert fb.asarray([x, 0.2]).tolist() == [0.1, 0.2]
+    assert fb.asarray([[x, 0.2], [0.3, 0.4]]).tolist() == [[0.1, 0.2], [0.3, 0.4]]
+    assert fb.asarray([fb.asarray(1j, dtype=fb.complex128), 0.1j]).tolist() == [1j, 0.1j]
+    assert fb.asarray([fb.asarray(0.5), 0.25]).dtype is fb.float32

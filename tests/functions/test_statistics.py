@@ -209,6 +209,15 @@ def test_the_deviation_of_half_precision_survives_squares_that_it_cannot_hold(
     within(gradient, (wide - wide.mean()) / 64 / want, 3, scale=np.abs(wide) / 64 / want)
 
 
+@pytest.mark.parametrize("values", [[3e38, 0.0, 0.0, 3.0], [1e30, -2.5, 0.5, 1e30, 0.0, 0.0, 3.0]])
+def test_a_variance_that_overflows_is_infinite(values: list[float], device: str) -> None:
+    x = fb.asarray(values, dtype=fb.float32, device=device)
+    for transform in (lambda f: f, fb.jit):
+        assert transform(fb.var)(x).item() == float("inf")
+        assert np.isfinite(transform(fb.std)(x).item())
+        assert transform(lambda x: fb.nanvar(x))(x).item() == float("inf")
+
+
 def test_one_outlier_does_not_overflow_the_variance_of_half_precision(device: str) -> None:
     x = fb.asarray(np.asarray([300.0] + [0.0] * 63, np.float16), device=device)
     within(fb.var(x), 300.0**2 / 64 * 63 / 64, 1)

@@ -47,7 +47,7 @@ def total(tree: Any) -> fb.Tensor:
     return sum((fb.sum(fb.sin(t) * t) for t in trees.flatten(tree)[0] if t.dtype.is_inexact), fb.zeros((), dtype=F64))
 
 
-def agree(fn: Callable[..., Any], *args: Any, second: bool = True) -> None:
+def agree(fn: Callable[..., Any], *args: Any) -> None:
     """Values, gradients and gradients of gradients: eager, all of it in jit, and taken of the function in jit."""
     same(fb.jit(fn)(*args), fn(*args))
 
@@ -57,14 +57,13 @@ def agree(fn: Callable[..., Any], *args: Any, second: bool = True) -> None:
     first = fb.value_and_grad(loss(fn))(args)
     same(fb.jit(fb.value_and_grad(loss(fn)))(args), first)
     same(fb.value_and_grad(loss(fb.jit(fn)))(args), first)
-    if second:
 
-        def twice(f: Callable[..., Any]) -> Callable[[Any], Any]:
-            return fb.grad(lambda a: total(fb.grad(loss(f))(a)))
+    def twice(f: Callable[..., Any]) -> Callable[[Any], Any]:
+        return fb.grad(lambda a: total(fb.grad(loss(f))(a)))
 
-        wanted = twice(fn)(args)
-        same(fb.jit(twice(fn))(args), wanted)
-        same(twice(fb.jit(fn))(args), wanted)
+    wanted = twice(fn)(args)
+    same(fb.jit(twice(fn))(args), wanted)
+    same(twice(fb.jit(fn))(args), wanted)
 
 
 def ops_of(graph: Graph) -> list[str]:
@@ -351,10 +350,46 @@ def test_a_while_loop_finds_its_number_of_steps_at_each_run(home: str) -> None:
     assert run.traces <= 2  # untracked and tracked
 
 
-def test_a_second_derivative_of_a_while_loop_says_what_to_use() -> None:
-    fn = fb.grad(lambda x: fb.sum(fb.while_loop(lambda c: fb.sum(c) < 9.0, lambda c: c * c + 1.0, x)))
-    with pytest.raises(fb.UnsupportedError, match=r"fb\.scan"):
-        fb.jit(fb.grad(lambda x: fb.sum(fn(x) ** 2.0)))(fb.ones(2))
+@pytest.mark.parametrize("start", [0.1, 0.9, 9.0], ids=["many steps", "some steps", "no step"])
+def test_derivatives_of_a_while_loop_of_any_order_and_in_any_mode_are_eagers(home: str, start: float) -> None:
+    x, w = draw(0, 3) * 0.1 + start, draw(1, 3) * 0.2
+
+    def fn(a: Any) -> fb.Tensor:
+        limit, count = fb.asarray(20.0, dtype=F64), fb.asarray(0)
+        more = lambda s: fb.sum(s[0]) < limit  # noqa: E731
+        step = lambda s: (s[0] * 1.3 + fb.sin(s[1]) * a[1] + 0.4, s[1] * s[0] * 0.1, s[2] + 1)  # noqa: E731
+        found = fb.while_loop(more, step, (a[0], a[0] * a[1], count))
+        return fb.sum(fb.sin(found[0]) * found[1]) + fb.sum(found[0])
+
+    first: Any = fb.grad(fn)
+    second: Any = fb.grad(lambda a: total(first(a)))
+    third: Any = fb.grad(lambda a: total(second(a)))
+    ways: list[Any] = [
+        second,
+        third,
+        lambda a: fb.jvp(second, (a,), ((w, x),))[1],
+        fb.grad(lambda a: fb.jvp(fn, (a,), (a,))[1]),
+    ]
+    for way in ways:
+        same(fb.jit(way)((x, w)), way((x, w)))
+    rows = (fb.stack([x, x * 0.3, x * 9.0]), fb.stack([w, w, x]))
+    for way in (first, second):
+        each = [way((rows[0][i], rows[1][i])) for i in range(3)]
+        want = tuple(fb.stack([e[k] for e in each]) for k in range(2))
+        same(fb.jit(fb.vmap(way))(rows), want)
+        same(fb.vmap(fb.jit(way))(rows), want)
+
+
+def test_a_second_derivative_of_a_while_loop_within_a_loop_is_eagers() -> None:
+    def inner(c: fb.Tensor, x: fb.Tensor) -> fb.Tensor:
+        return fb.while_loop(lambda s: fb.sum(s * s) < 2.0, lambda s: s * 1.5 + 0.1 * fb.sin(x), c)
+
+    def fn(x: fb.Tensor, w: fb.Tensor) -> Any:
+        y = fb.scan(lambda c, e: (fb.sin(inner(c, e * w)), fb.sum(c)), x, fb.stack([x, w]))
+        last = fb.while_loop(lambda s: s[1] < 3, lambda s: (inner(s[0] * 0.5 + 0.3, w) * 0.7, s[1] + 1), (y[0], fb.asarray(0)))
+        return last[0], y[1]
+
+    agree(fn, draw(0, 3) * 0.2, draw(1, 3) * 0.3)
 
 
 def test_results_of_a_while_loop_share_no_memory_and_leave_its_start() -> None:
@@ -414,7 +449,7 @@ def test_gradients_flow_beside_what_is_checked(kind: str) -> None:
             return fb.cond(i[0] < 3, lambda: step(x, i[1])[0], lambda: step(w, i[2])[0])
         return fb.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1], i[s[0]])[0]), (fb.asarray(0), x))
 
-    agree(fn, draw(0, 3), draw(1, 3), second=kind != "while_loop")
+    agree(fn, draw(0, 3), draw(1, 3))
 
 
 def test_complex_and_narrow_carries_are_differentiated() -> None:
@@ -805,14 +840,9 @@ def test_forward_mode_of_control_flow_in_a_graph_is_that_outside(name: str) -> N
     _close(fb.jit(fb.hessian(loss))(POINT), second)
     twice: Any = lambda x: fb.jvp(along, (x,), (x,))[1]  # noqa: E731
     _close(fb.jit(twice)(POINT), twice(POINT))
+    _close(fb.jit(fb.jacobian(fb.grad(loss), mode="reverse"))(POINT), second)
     over: Any = fb.grad(lambda x: fb.sum(along(x * x) ** 2.0))
     _close(fb.jit(over)(POINT), over(POINT))
     rows = fb.stack([POINT, POINT * 0.5])
     _close(fb.jit(fb.vmap(along))(rows), fb.stack([along(r) for r in rows]))
     _close(fb.jit(lambda r: fb.jvp(fb.vmap(fn), (r,), (fb.stack([ALONG] * 2),))[1])(rows), fb.stack([along(r) for r in rows]))
-
-
-def test_a_gradient_of_the_gradient_of_a_while_loop_is_refused_in_a_graph_with_what_to_do() -> None:
-    loss: Any = lambda x: fb.sum(FORWARD["while"](x))  # noqa: E731
-    with pytest.raises(fb.UnsupportedError, match="forward mode over them"):
-        fb.jit(fb.grad(lambda x: fb.sum(fb.grad(loss)(x))))(POINT)

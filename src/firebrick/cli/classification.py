@@ -17,7 +17,7 @@ from firebrick.data import ArrayDataset, DataLoader, Pixels, RandomCrop, RandomH
 from firebrick.data.datasets import RawDataset, load
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
-from firebrick.train import Evaluation
+from firebrick.train import Evaluation, Metric
 
 _HELD_OUT = 0.1  # share of the training images that validates
 _LARGEST_BATCH = 256  # of validation and test, where no gradient needs memory
@@ -94,6 +94,11 @@ def say_result(found: Evaluation) -> None:
     """Test loss, and the test accuracy in the last line."""
     click.echo(f"test loss {found.loss:.4f}")
     click.echo(f"test accuracy {found.accuracy:.4f}")
+
+
+def metrics_of(config: dict[str, Any]) -> dict[str, Metric]:
+    """Further metrics: none."""
+    return {}
 
 
 def names_of(config: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from firebrick.data import DataLoader
 from firebrick.data.datasets import DataError, RawSeries, load_series
 from firebrick.functions.losses import mse_loss
 from firebrick.nn import Module
-from firebrick.train import Evaluation
+from firebrick.train import Evaluation, Metric
 
 _LARGEST_BATCH = 256
 
@@ -93,6 +93,11 @@ def say_result(found: Evaluation) -> None:
     """Mean absolute error, and the mean squared error in the last line; both of scaled values."""
     click.echo(f"test MAE {found.mae:.4f}")
     click.echo(f"test MSE {found.mse:.4f}")
+
+
+def metrics_of(config: dict[str, Any]) -> dict[str, Metric]:
+    """Further metrics: none."""
+    return {}
 
 
 def names_of(config: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ half is the test. A run's config holds its tokeniser, so a checkpoint has all th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +27,7 @@ from firebrick.data.text import MOST_TOKENS, encoded
 from firebrick.functions.losses import cross_entropy
 from firebrick.functions.movement import reshape
 from firebrick.nn import Module
-from firebrick.train import Evaluation
+from firebrick.train import Evaluation, Metric
 
 TEXT = "text"
 _HELD_OUT = 20  # validation and test each have one of so many parts of the text
@@ -62,8 +62,11 @@ def facts(settings: dict[str, Any], folder: str | None) -> dict[str, Any]:
             )
         serialized = made.to_json()
     tokenizer = from_json(serialized)
-    _parts(text, serialized, settings["context"], str(folder))  # says at once whether the text is long enough
-    return {"tokenizer_json": serialized, "vocabulary": tokenizer.vocabulary, "text_sha256": _digest(text)}
+    parts = _parts(text, serialized, settings["context"], str(folder))  # says at once whether the text is long enough
+    return {
+        "tokenizer_json": serialized, "vocabulary": tokenizer.vocabulary, "text_sha256": _digest(text),
+        "bytes_per_token": len(_split(text)[1].encode("utf-8")) / len(parts.validation),
+    }  # fmt: skip
 
 
 def tokenizer_of(config: dict[str, Any]) -> Tokenizer:
@@ -193,6 +196,45 @@ def perplexity(loss: float) -> float:
         return math.exp(loss)
     except OverflowError:
         return math.inf
+
+
+def metrics_of(config: dict[str, Any]) -> dict[str, Metric]:
+    """Bits per byte, which compares with those of other tokenisers; runs of earlier versions do not have it."""
+    found = config.get("bytes_per_token")
+    return {} if found is None else {"bits_per_byte": BitsPerByte(found)}
+
+
+class BitsPerByte(Metric):
+    """Mean over bytes of -log2 of the probability of the text: the mean loss over ln 2 and the bytes of a token.
+
+    Args:
+        bytes_per_token: Bytes of a token on average, as in the validation text.
+    """
+
+    def __init__(self, bytes_per_token: float) -> None:
+        self.bytes_per_token = bytes_per_token
+        super().__init__()
+
+    def initial(self) -> dict[str, Any]:
+        return {"total": 0.0, "tokens": 0}
+
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            logits: Floating tensor [batch, n, vocabulary].
+            targets: Integers [batch, n].
+        """
+        self.keep(targets.size, next_token_loss(logits, targets) * float(targets.size))
+
+    def add(self, values: Sequence[np.ndarray[Any, Any]], samples: int) -> None:
+        self.totals["total"] += float(values[0])
+        self.totals["tokens"] += samples
+
+    def compute(self) -> float:
+        """Bits per byte so far; NaN before the first batch."""
+        total, tokens = self.totals["total"], self.totals["tokens"]
+        return total / (tokens * self.bytes_per_token * math.log(2.0)) if tokens else math.nan
 
 
 def names_of(config: dict[str, Any]) -> list[str] | None:

@@ -157,6 +157,9 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     help="What the model computes in while it trains; parameters and evaluation are float32.",
 )  # fmt: skip
 @click.option("--epochs", type=click.IntRange(1), help=f"Epochs in all.  [default: {_each('epochs')}]")
+@click.option(
+    "--steps", type=click.IntRange(1), help="Stop once so many steps of the run are done; --resume goes on.  [default: never]"
+)
 @click.option("--batch-size", type=click.IntRange(1), help=f"Samples a step.  [default: {_each('batch_size')}]")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help=f"Highest learning rate.  [default: {_each('lr')}]")
 @click.option(
@@ -175,7 +178,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 )
 @click.option("--look-back", type=click.IntRange(1), default=336, show_default=True, help="For series: rows that are seen.")
 @click.option("--horizon", type=click.IntRange(1), default=96, show_default=True, help="For series: rows that are predicted.")
-@click.option("--context", type=click.IntRange(1), default=128, show_default=True, help="For text: most tokens that are seen.")
+@click.option("--context", type=click.IntRange(2), default=128, show_default=True, help="For text: most tokens that are seen.")
 @click.option("--stride", type=click.IntRange(1), help="For text: tokens between two training windows.  [default: the context]")
 @click.option(
     "--tokenizer", default="bytes", show_default=True, metavar="bytes|bpe[:SIZE]|FILE",
@@ -211,7 +214,7 @@ def train(
     ctx: click.Context, dataset: str, file: Path | None, model_name: str | None, assignments: dict[str, Any],
     device: str | None, strategy: str | None, devices: str | None, shares: str | None, accumulate: int, workers: int,
     precision: str, events: bool, record_every: int | None, profile: Path | None, dashboard: bool,
-    epochs: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
+    epochs: int | None, steps: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
     weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, context: int,
     stride: int | None, tokenizer: str, seed: int, data_dir: Path | None, out: Path | None,
     checkpoint_steps: int | None, keep: int, no_jit: bool, resume: bool,
@@ -228,7 +231,8 @@ def train(
 
     A run never overwrites another: if the run directory holds something, a number is added to its name (runs/digits-cnn-2).
     --resume goes on with the newest of them, or with the run in --out, with its settings. --epochs may then be raised, and
-    where it runs, --workers, and what is written and kept may be changed.
+    where it runs, --workers, and what is written and kept may be changed. --steps N ends this call of the command after step N
+    of the run, with a checkpoint; one that goes on gives the same bits as if it had not stopped.
     """
     if profile is not None and not profile.parent.is_dir():
         raise click.BadParameter(f"there is no folder {profile.parent}", ctx=ctx, param_hint="--profile")
@@ -287,6 +291,8 @@ def train(
     _check_settings(ctx, settings["model"], assignments)
     config = run_config(settings)
     if resume:
+        if task == "language" and "bytes_per_token" not in before:  # its rows and checkpoints lack bits per byte
+            config["bytes_per_token"] = None
         _check_data({k: v for k, v in config.items() if k not in settings}, before, run)
     else:
         run = free_name(out or usual) if rank() == 0 else out or usual  # which only rank 0 writes to
@@ -305,13 +311,22 @@ def train(
             warnings.simplefilter("ignore", NothingTrainedWarning)
         elif settings["epochs"] != planned:
             _replan(learner, settings, len(training), planned)
+    if steps is not None:
+        if learner.step >= steps:
+            say(f"{learner.step} steps are done: nothing is trained; --steps {learner.step + 1} or more, or none, trains on")
+            return
+        learner.interrupts.stop(after=steps)
     fit = partial(learner.fit, training, validation, epochs=settings["epochs"], draw=False)
     try:
         fit() if board is None else board.run(learner, fit)
     except TrainingInterrupted as e:
+        planned_stop = learner.step == steps
         shown = " --dashboard" if dashboard else ""
-        say(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume{shown}", err=True)
-        ctx.exit(INTERRUPTED)
+        again = f"go on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume{shown}"
+        say(f"{e}\n{again}", err=not planned_stop)
+        if not planned_stop:
+            ctx.exit(INTERRUPTED)
+        return
     finally:
         if profiler is not None:
             profiler.finish()
@@ -443,6 +458,7 @@ def _prepare(
         class_names=task.names_of(config),
         jit=jit,
         callbacks=() if profiler is None else (profiler,),
+        metrics=task.metrics_of(config),
     )
     count = sum(p.size for _, p in model.named_parameters())
     places = ", ".join(d.name for d in strategy.devices)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         setitem: Callable[[Tensor, Any, Any], Tensor]
         to_device: Callable[[Tensor, Device | str], Tensor]
         array_namespace: Callable[[str | None], Any]
+        constant: Callable[[Tensor, str], None]
         dlpack_device: Callable[[Tensor], tuple[int, int]]
         to_dlpack: Callable[..., Any]
         universal: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
@@ -128,13 +129,15 @@ class Hooks:
         note: ``(tensor)`` notifies the journal of this context that a handle is about to be rebound.
         note_dict: ``(dict)`` notifies it that a dict is about to change.
         note_draw: ``(generator, before, after)`` notifies it that a generator has moved from one mark to another.
-        version: Grows with every change of the structure of a module, an optimizer or another object whose class is
-            ``versioned``, and when a handle changes its shape, dtype or device.
+        settings: Grows with every attribute that is set on a module, a parameter, an optimizer or another object whose class is
+            ``versioned``.
+        version: Grows when a handle changes its shape, dtype or device, when state begins, and when random numbers are seeded.
     """
 
     __slots__ = (
         "capture", "elsewhere", "execute", "find_device", "from_host", "grad_enabled", "in_level", "journals", "levels",
-        "methods", "note", "note_dict", "note_draw", "rebinding", "record", "to_host", "trace", "traces", "tracing", "version",
+        "methods", "note", "note_dict", "note_draw", "rebinding", "record", "settings", "to_host", "trace", "traces", "tracing",
+        "version",
     )  # fmt: skip
 
     unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
@@ -151,6 +154,7 @@ class Hooks:
         self.levels: dict[int, None] = {}
         self.tracing = 0
         self.traces = 0
+        self.settings = 0
         self.version = 0
         self.capture: Callable[..., Any] = _absent("capture")
         self.trace: Callable[[], Any] = _absent("trace")
@@ -167,6 +171,6 @@ hooks = Hooks()
 
 def changed(owner: Any, name: str) -> None:
     """An attribute of an object whose class is ``versioned`` has been set, other than by rebinding a tensor."""
-    hooks.version += 1
+    hooks.settings += 1
     if hooks.tracing and (trace := hooks.trace()) is not None:
         trace.note(owner, name)

@@ -47,8 +47,8 @@ def is_basic(key: Any) -> bool:
 
 
 def _expand(key: Sequence[Any], shape: Shape, width: Callable[[Any], int]) -> list[Any]:
-    """``key`` with the ellipsis written out, so that its items index all axes; ``width`` gives the number of axes that an item
-    indexes."""
+    """``key`` with the slices that its ellipsis stands for behind it, or else at the end, so that its items index all axes;
+    ``width`` gives the number of axes that an item indexes."""
     gaps = [i for i, k in enumerate(key) if k is Ellipsis]
     if len(gaps) > 1:
         raise ShapeError("x[key]: an index may hold one ellipsis", repr(key), "write the slices out")
@@ -57,8 +57,8 @@ def _expand(key: Sequence[Any], shape: Shape, width: Callable[[Any], int]) -> li
         raise OutOfRangeError(
             f"x[key]: too many indices: the tensor has {len(shape)} axes", f"{used} indices for shape {shape}", "drop some"
         )
-    at = gaps[0] if gaps else len(key)
-    return [*key[:at], *[slice(None)] * (len(shape) - used), *key[at + 1 :]]
+    at = gaps[0] + 1 if gaps else len(key)
+    return [*key[:at], *[slice(None)] * (len(shape) - used), *key[at:]]
 
 
 def _one(k: Any) -> int:
@@ -104,6 +104,8 @@ def parse_basic(key: Any, shape: Shape) -> Basic:
     starts, stops, steps, final = [], [], [], []
     axis = 0
     for k in items:
+        if k is Ellipsis:
+            continue
         if k is None:
             final.append(1)
             continue
@@ -224,8 +226,10 @@ def parse_advanced(key: Any, shape: Shape, device: Any) -> Advanced:
     position: tuple[int, int] | None = None  # of the block, among all and among sliced axes
     apart = False
     for k in items:
-        if k is None or isinstance(k, slice):
-            apart = apart or position is not None
+        if k is None or k is Ellipsis or isinstance(k, slice):
+            apart = apart or position is not None  # also by an ellipsis that stands for no axis
+            if k is Ellipsis:
+                continue
             if k is None:
                 around.append(1)
                 continue

@@ -137,6 +137,8 @@ class Tensor:
         return _call["universal"](ufunc, method, inputs, settings)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self.node is not None or isinstance(self.storage.data, Absent):
+            _call["constant"](self, "NumPy array")
         host = hooks.to_host(self)
         if dtype is not None and host.dtype != np.dtype(dtype):
             if copy is False:

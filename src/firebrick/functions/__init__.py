@@ -32,6 +32,7 @@ hooks.methods.update(
         "bitwise_right_shift": elementwise.bitwise_right_shift,
         "bitwise_xor": elementwise.bitwise_xor,
         "divide": elementwise.divide,
+        "constant": conversion.check_constant,
         "dlpack_device": conversion.dlpack_device,
         "equal": elementwise.equal,
         "floor_divide": elementwise.floor_divide,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.autodiff.tape import grad_enabled
 from firebrick.backends.contract import check_storable
 from firebrick.backends.handles import check_present, wrap
 from firebrick.backends.registry import default_device, find_device
@@ -17,8 +18,11 @@ from firebrick.core import dtypes
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeError
+from firebrick.core.duals import Dual
+from firebrick.core.errors import ConfigError, DTypeError, GradientError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import Inner
+from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
@@ -53,7 +57,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or any object that supports DLPack.
 
     Args:
-        obj: What to convert. A NumPy array keeps its dtype; Python numbers get the device's default float or int.
+        obj: What to convert. A NumPy array keeps its dtype, as does what NumPy makes an array of: buffers and objects with
+            ``__array__``. Python numbers get the device's default float or int.
         dtype: Dtype of the result. Nothing narrows unless this says so. An integer scalar, also one in a list, must lie in its
             range; an array or a tensor is cast as by ``astype``.
         device: Device of the result; by default that of a tensor, else the default device.
@@ -116,6 +121,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             check_fits("asarray", exact, dt)
             check_storable(dt, goal)
             return hooks.from_host(exact.astype(dt.np), goal)
+    if not isinstance(obj, (bool, int, float, complex, list, tuple)) and _has_numpy(obj):
+        return _from_numpy(host, dtype, goal, None)
     if dtype is None and _has_numpy(obj):
         dtype = as_dtype(host.dtype)
     dt = dtype_for(host, dtype, goal)
@@ -169,10 +176,18 @@ def _whole(obj: Any) -> bool:
 
 
 def _has_numpy(obj: Any) -> bool:
-    """Whether a nested list holds NumPy values, which keep their dtype."""
+    """Whether a nested list holds NumPy values, or objects that NumPy makes arrays of, which keep their dtype."""
     if isinstance(obj, (list, tuple)):
         return any(map(_has_numpy, obj))
-    return isinstance(obj, (np.ndarray, np.generic))
+    if isinstance(obj, (bool, int, float, complex, range)):
+        return isinstance(obj, np.generic)  # np.float64 is a float
+    if isinstance(obj, (np.ndarray, np.generic)) or hasattr(obj, "__array__") or hasattr(obj, "__array_interface__"):
+        return True
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
 
 
 def _numpy_dtype(obj: Any) -> DType | None:
@@ -196,11 +211,26 @@ def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
     """A nested list that holds tensors, as one tensor."""
     if dtype is None:
         dtype = _numpy_dtype(obj)
-    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=dtype, device=device) for o in obj]
+    exact = dtype is None and _has_64_bits(obj)  # beside which Python's floats are not rounded to the default float
+    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=_wide(o) if exact else dtype, device=device) for o in obj]
     if any(p.shape != parts[0].shape for p in parts):
         shapes = ", ".join(str(p.shape) for p in parts)
         raise ShapeError("asarray: tensors in a list need equal shapes", shapes[:80], "reshape or pad them")
     return asarray(stack(parts), dtype=dtype, device=device)
+
+
+def _has_64_bits(obj: Any) -> bool:
+    """Whether a nested list holds tensors of float64 or complex128."""
+    if isinstance(obj, Tensor):
+        return obj.dtype in (dtypes.float64, dtypes.complex128)
+    return isinstance(obj, (list, tuple)) and any(map(_has_64_bits, obj))
+
+
+def _wide(obj: Any) -> DType | None:
+    """float64 or complex128 for a nested list of Python floats or complex numbers; None for others."""
+    if _has_tensors([obj]) or _has_numpy(obj):
+        return None
+    return {"f": dtypes.float64, "c": dtypes.complex128}.get(np.asarray(obj).dtype.kind)
 
 
 def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bool | None) -> Tensor:
@@ -269,6 +299,35 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     return made if not copy else astype(made, made.dtype)
 
 
+def is_differentiated(x: Tensor) -> bool:
+    """Whether gradients or tangents pass through a tensor here."""
+    t: Tensor | None = x
+    while t is not None:  # also those of what is around the innermost call of fb.jvp
+        data = t.storage.data
+        if (t.tracked and grad_enabled()) or (isinstance(data, Dual) and data.tangent is not None):
+            return True
+        t = data.readable() if isinstance(data, Inner) else None
+    return False
+
+
+def check_constant(x: Tensor, kind: str) -> None:
+    """Check that no gradient is lost when a tensor becomes an array without being asked for its values.
+
+    Args:
+        x: The tensor.
+        kind: What it becomes.
+
+    Raises:
+        GradientError: Gradients or tangents pass through it.
+    """
+    if is_differentiated(x):
+        raise GradientError(
+            f"a tensor that is differentiated becomes no {kind} by itself, since its gradient would be lost",
+            describe("x", x),
+            "use Firebrick's functions, as fb.clip(x, …) for np.clip; for its values alone write x.detach().numpy()",
+        )
+
+
 def to_dlpack(x: Tensor, **kwargs: Any) -> Any:
     """The DLPack capsule of a tensor; its memory counts as handed out from now on.
 
@@ -277,6 +336,7 @@ def to_dlpack(x: Tensor, **kwargs: Any) -> Any:
         **kwargs: Those of the standard's ``__dlpack__`` that were given: stream, max_version, dl_device, copy.
     """
     check_present((x,))
+    check_constant(x, "array of another library")
     x.storage.export()
     return x.device.backend.to_dlpack(x.storage.data, **kwargs)
 

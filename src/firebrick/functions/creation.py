@@ -23,11 +23,11 @@ from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
-from firebrick.functions.checks import check_range, deferred, known_now
+from firebrick.functions.checks import check_range, known_now
 from firebrick.functions.conversion import cast_host, default_dtype, dtype_for, number_later
 from firebrick.functions.creation_arguments import check_numbers, check_room
 from firebrick.functions.elementwise import astype
-from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape
+from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape, to_device
 from firebrick.functions.ranges import arange
 from firebrick.ops import OPS
 
@@ -38,9 +38,9 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
     Args:
         shape: Sizes: an int or a tuple of ints ≥ 0.
-        fill_value: One number; complex only with a complex dtype.
-        dtype: Dtype of the result; by default bool, or the device's default integer, float or complex dtype, by the kind of
-            fill_value.
+        fill_value: One number; complex only with a complex dtype. A tensor of shape () is differentiated.
+        dtype: Dtype of the result; by default that of a tensor or a NumPy array, else bool, or the device's default integer,
+            float or complex dtype, by the kind of fill_value.
         device: Device of the result; the default device if left out.
 
     Raises:
@@ -72,8 +72,12 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
     goal = find_device(device)
     sizes = normalize_shape(shape, where)
     fill_value = weak_scalar(fill_value)
-    if deferred(fill_value) or (hooks.trace() is not None and isinstance(fill_value, Weak)):
+    if isinstance(fill_value, Tensor):
+        return _filled_by_tensor(where, sizes, fill_value, dtype, goal)
+    if hooks.trace() is not None and isinstance(fill_value, Weak):
         return _filled_later(where, sizes, fill_value, dtype, goal)
+    if isinstance(fill_value, np.ndarray) and dtype is None:
+        dtype = fill_value.dtype
     return hooks.from_host(_host_filled(where, sizes, fill_value, dtype, goal), goal)
 
 
@@ -83,34 +87,36 @@ def _host_filled(where: str, sizes: tuple[int, ...], fill_value: Any, dtype: Any
         check_numbers(where, fill_value=fill_value)
     dt = dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
     check_storable(dt, goal)
-    if isinstance(fill_value, Tensor):  # checked for range like any number
-        fill_value = fill_value.item()
     if isinstance(fill_value, (bool, int, float, complex)):
         fill_value = _host_scalar(where, fill_value, dt)
     check_room(where, sizes, dt, goal)
     return np.broadcast_to(cast_host(where, np.asarray(fill_value), dt), sizes)
 
 
-def _filled_later(where: str, sizes: tuple[int, ...], value: Tensor | Weak, dtype: Any, device: Device) -> Tensor:
-    """A tensor of one value that is known when the graph runs."""
-    if isinstance(value, Weak):
-        dt = None if dtype is None else dtypes.dtype_argument(where, dtype)
-        if dt is not None and dt.is_integer:
-            given, fitting = value.value, partial(_host_scalar, where, dt=dt)
-            value = Weak(int, value.name, lambda numbers: int(fitting(value=given(numbers))), value.arguments)
-        return broadcast_to(number_later(where, value, dtype, device), sizes)
+def _filled_later(where: str, sizes: tuple[int, ...], value: Weak, dtype: Any, device: Device) -> Tensor:
+    """A tensor of one Python number that is known when the graph runs."""
+    dt = None if dtype is None else dtypes.dtype_argument(where, dtype)
+    if dt is not None and dt.is_integer:
+        given, fitting = value.value, partial(_host_scalar, where, dt=dt)
+        value = Weak(int, value.name, lambda numbers: int(fitting(value=given(numbers))), value.arguments)
+    return broadcast_to(number_later(where, value, dtype, device), sizes)
+
+
+def _filled_by_tensor(where: str, sizes: tuple[int, ...], value: Tensor, dtype: Any, device: Device) -> Tensor:
+    """A tensor of one element of a tensor, through which gradients pass."""
     if value.ndim:
         check_numbers(where, fill_value=value)
-    kind = value.dtype.kind
-    dt = dtype_for(np.empty((), value.dtype.np), None if dtype is None else dtypes.dtype_argument(where, dtype), device)
+    dt = value.dtype if dtype is None else dtypes.dtype_argument(where, dtype)
     check_storable(dt, device)
-    if kind == "complex" and dt.kind != "complex":
+    if value.dtype.kind == "complex" and dt.kind != "complex":
         raise DTypeError(
             f"{where}: complex numbers need a complex dtype", describe("fill_value", value), "take the real part first"
         )
-    if dt.is_integer and kind != "bool" and dtypes.promote(value.dtype, dt) is not dt:
+    if dt.is_integer and value.dtype.kind != "bool" and dtypes.promote(value.dtype, dt) is not dt:
         known_now(where, f"whether it fits {dt.name}", "fill_value", value, f"cast it: fb.astype(fill_value, fb.{dt.name})")
-    return broadcast_to(astype(value.detach(), dt), sizes)
+        _host_scalar(where, value.item(), dt)
+    check_room(where, sizes, dt, device)
+    return broadcast_to(astype(to_device(value, device), dt), sizes)
 
 
 def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
@@ -201,7 +207,7 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
 
     Args:
         x: Tensor of any shape and dtype.
-        fill_value: One number; complex only with a complex dtype.
+        fill_value: One number; complex only with a complex dtype. A tensor of shape () is differentiated.
         dtype: Dtype of the result; x's if left out.
         device: Device of the result; x's if left out.
 

@@ -24,6 +24,8 @@ def check_numbers(where: str, **values: Any) -> None:
             raise value.unknown(f"{where}: {name}")
         if isinstance(value, int):  # of any size
             continue
+        if isinstance(value, Tensor) and not value.ndim:
+            continue
         if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USOMm":
             raise OperandError(f"{where}: {name} is a number", f"{type(value).__name__} {value!r:.60}", "pass a Python scalar")
 

@@ -13,7 +13,7 @@ from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, reduce
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import clip, equal, maximum, sqrt, where
+from firebrick.functions.elementwise import clip, equal, maximum, minimum, sqrt, where
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.movement import reshape
 
@@ -65,7 +65,8 @@ def variance(centred: Tensor, axes: tuple[int, ...], keepdims: bool, count: floa
     unit = _unit(centred, axes) if spread else None
     c = centred if unit is None else centred / unit
     mean = reduce("sum", c, axes, keepdims) / count
-    found = maximum(reduce("sum", c * c, axes, keepdims) / count - mean * mean, 0.0)
+    taken = minimum(mean * mean, float(limits(c.dtype).max))  # an infinite sum of squares stays infinite
+    found = maximum(reduce("sum", c * c, axes, keepdims) / count - taken, 0.0)
     return found if unit is None else root(found) * _shaped(unit, found)
 
 

@@ -32,6 +32,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ExecutionError, FirebrickError
 from firebrick.core.hooks import hooks
+from firebrick.core.slots import contents
 from firebrick.core.storage import OWNED, Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
@@ -184,9 +185,8 @@ class Program:
             count = len(self.positions)
             whole = handles if len(handles) == count else handles[:count]
             read = whole if self._read is None else self._read(handles)
-            storages = [t.storage for t in read]
-            given = [s.data for s in storages]
-            if _ABSENT.isdisjoint(map(type, given)):
+            storages, given, classes = contents(read)
+            if _ABSENT.isdisjoint(classes):
                 return storages, given
         found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.positions]
         # another thread is writing one, or it is lost

@@ -11,18 +11,20 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from operator import is_, itemgetter
-from types import CellType, CodeType, FunctionType, MappingProxyType
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any, ClassVar, Generic, Protocol
 from weakref import ref
 
 import numpy as np
 
 from firebrick.core.hooks import hooks
+from firebrick.core.slots import identical
 from firebrick.core.tensor import Tensor
 from firebrick.graph.contents import decimal_context
-from firebrick.graph.plain import of_library
+from firebrick.graph.plain import PLAIN, of_library
 from firebrick.graph.spaces import ABSENT, bits_of
 
 _OF_ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})  # called for any attribute
@@ -32,11 +34,60 @@ _FIELD = re.compile(r"\{[^{}:!]*\.")  # a field of a text that names an attribut
 _INTERFACES = frozenset({"abc", "collections.abc", "typing"})  # libraries whose classes read no attributes of their objects
 
 
+class Attributes:
+    """The attributes that an object of a ``versioned`` class had. Neither it nor objects among its attributes are kept alive.
+
+    Args:
+        v: The object.
+        items: Its attributes.
+        unwatched: Names of attributes that may change.
+    """
+
+    __slots__ = ("_kind", "_owner", "_same", "_unwatched")
+
+    def __init__(self, v: Any, items: Iterable[tuple[str, Any]], unwatched: Collection[str]) -> None:
+        self._owner, self._kind, self._unwatched = ref(v), type(v), unwatched
+        self._same = [(name, _is_still(item)) for name, item in items if name not in unwatched]
+
+    def same(self) -> bool:
+        """Whether the object has the same attributes, in the same order."""
+        v = self._owner()
+        if v is None or type(v) is not self._kind:
+            return False
+        now = [(name, item) for name, item in v.__dict__.items() if name not in self._unwatched]
+        if len(now) != len(self._same):
+            return False
+        return all(n == name and same(item) for (n, item), (name, same) in zip(now, self._same, strict=True))
+
+
+def _is_still(item: Any) -> Callable[[Any], bool]:
+    """A function that tells whether a value is this one; it keeps alive what a walk keeps anyway."""
+    if isinstance(item, (*PLAIN, Tensor, list, dict, set)):
+        return partial(is_, item)
+    if type(item) is tuple:
+        parts = [_is_still(part) for part in item]
+        return lambda now: (
+            type(now) is tuple and len(now) == len(parts) and all(same(part) for same, part in zip(parts, now, strict=True))
+        )
+    if isinstance(item, MethodType):  # each look makes another one; it may hold what began the walk
+        return lambda now: False
+    try:
+        held = ref(item)
+    except TypeError:
+        return partial(is_, item)
+    return lambda now: held() is now
+
+
+def _values(space: dict[Any, Any]) -> tuple[Any, ...]:
+    return tuple(space.values())
+
+
 class Record(ABC):
     """What one walk has seen.
 
     Attributes:
         leaves: Tensors found, each once, with their paths.
+        frozen: The class of each, and whether it is frozen.
         generators: Random generators found, with their paths.
         entries: The parts of the key, each with its path.
         big: Host arrays too large to be part of a graph, with their paths.
@@ -82,8 +133,9 @@ class Record(ABC):
 
     def begin(self) -> None:
         """Forget what was found; the names that code reads are kept."""
-        self.version = hooks.version
+        self.version, self.settings = hooks.version, hooks.settings
         self.leaves: list[tuple[str, Tensor]] = []
+        self.frozen: list[tuple[type, Any]] = []  # of the leaves
         self.generators: list[tuple[str, Any]] = []
         self.entries: list[tuple[Any, ...]] = []
         self.big: list[tuple[str, np.ndarray[Any, Any]]] = []
@@ -101,6 +153,7 @@ class Record(ABC):
         self.bytes: list[bytearray | array[Any]] = []
         self.arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self.functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
+        self.owned: list[Attributes] = []  # of ``versioned`` objects
         self.values: list[tuple[Callable[[], Any], Any]] = []  # functions that return a value, compared by identity
         self.contents: list[tuple[Callable[[], Any], Any]] = []  # those that make a new one at each call, compared by ==
         self.fields: list[tuple[Any, str, Any]] = []  # of objects with __slots__
@@ -210,20 +263,28 @@ class Record(ABC):
         for slot in self.slots:
             by_space.setdefault(id(slot[0]), []).append(slot)
         self.slots = []
+        compared = {id(held) for held, _ in self.lists}
         for slots in by_space.values():
             there = {k: v for _, k, v in slots if v is not ABSENT}
             if len(there) < 3 or type(slots[0][0]) not in (dict, MappingProxyType) or len(there) < len(slots):
                 self.slots += slots  # a mapping of another class may make a value where it has none
             else:
-                self.spaces.append((slots[0][0], itemgetter(*there), tuple(there.values())))
+                space, names = slots[0][0], tuple(there)
+                # all values of a dict in its order take less time than those of names that are looked up; its names are
+                # compared elsewhere then
+                whole = type(space) is dict and identical(names, tuple(space)) and id(space) in compared
+                self.spaces.append((space, _values if whole else itemgetter(*names), tuple(there.values())))
 
     def fresh(self) -> bool:
         """Whether nothing that the walk saw has been replaced."""
         if self.version != hooks.version:
             return False
+        settings = hooks.settings
+        if self.settings != settings and not self._same_settings():
+            return False
         try:
             for d, pick, held in self.spaces:
-                if not all(map(is_, pick(d), held)):
+                if not identical(pick(d), held):
                     return False
         except KeyError:
             return False
@@ -241,7 +302,7 @@ class Record(ABC):
                 if v is not ABSENT:
                     return False
         for held, items in self.lists:
-            if len(held) != len(items) or not all(map(is_, held, items)):
+            if len(held) != len(items) or not identical(tuple(held), items):
                 return False
         for fn, code, defaults, keyed in self.functions:
             if fn.__code__ is not code or fn.__defaults__ is not defaults or fn.__kwdefaults__ is not keyed:
@@ -252,4 +313,15 @@ class Record(ABC):
         for read, content in self.contents:
             if read() != content:
                 return False
-        return all(bits_of(now) == then for now, then in self.arrays)
+        if not all(bits_of(now) == then for now, then in self.arrays):
+            return False
+        self.settings = settings
+        return True
+
+    def _same_settings(self) -> bool:
+        """Whether ``versioned`` objects have the attributes that they had, after some have been set: a model that was evaluated
+        and is trained again. Which ones were set is not known."""
+        for (_, t), (kind, frozen) in zip(self.leaves, self.frozen, strict=True):
+            if type(t) is not kind or (kind is not Tensor and getattr(t, "frozen", None) != frozen):
+                return False
+        return all(attributes.same() for attributes in self.owned)

@@ -18,6 +18,7 @@ from firebrick.backends.registry import default_device
 from firebrick.core.autocast import autocast_dtype
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, DeviceError, OperandError
+from firebrick.core.slots import untracked
 from firebrick.core.tensor import Tensor
 from firebrick.graph.arguments import Flat
 from firebrick.graph.plain import PLAIN, Same, plain_key
@@ -125,12 +126,8 @@ class Signature:
 def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     """The key of a call: ``(spec, number of the walk, ties, tracked, ambient, shared)``."""
     tracked: tuple[int, ...] = ()
-    if grad_enabled():
-        nodes = [t.node for t in walk.tensors]
-        if flat.tensors:
-            nodes = [*[t.node for t in flat.tensors], *nodes]
-        if nodes.count(None) != len(nodes):  # which compares identities first: a few nanoseconds each
-            tracked = tuple([i for i, n in enumerate(nodes) if n is not None])
+    if grad_enabled() and not (untracked(flat.tensors) and untracked(walk.tensors)):
+        tracked = tuple([i for i, t in enumerate([*flat.tensors, *walk.tensors]) if t.node is not None])
     ids = [id(t) for t in flat.tensors]
     ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     shared: tuple[tuple[int, int], ...] = ()

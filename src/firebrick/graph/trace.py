@@ -233,7 +233,7 @@ class Trace:
                 self.capture(t)
                 return
             if id(t) not in self._known:  # a body of control flow must not rebind it
-                self._known[id(t)] = (t, _saved(t))
+                self._known[id(t)] = (t, saved_handle(t))
             return
         if isinstance(data, Absent):
             check_present((t,))
@@ -251,7 +251,7 @@ class Trace:
         number = self.source(aval, "leaf", len(self.handles), name)
         self.handles.append(t)
         with hooks.rebinding:
-            self._known[id(t)] = (t, _saved(t))
+            self._known[id(t)] = (t, saved_handle(t))
             t.storage = Storage(Traced(self, number, name), t.device._memory, 0)
             t.node, t.slot = None, 0
         if tracked:
@@ -263,6 +263,9 @@ class Trace:
         if id(t) not in root._known:
             root.enter(t, t.label or "state")
         return t
+
+    takes_values = False
+    """Whether tensors that have values become operands of a body where they are used; else they are found before the trace."""
 
     @property
     def root(self) -> Trace:
@@ -467,7 +470,7 @@ def is_shared_constant(n: Node) -> bool:
     return n.op is CONSTANT and n.params["value"].nbytes <= _SMALL
 
 
-def _saved(t: Tensor) -> tuple[Any, ...]:
+def saved_handle(t: Tensor) -> tuple[Any, ...]:
     return t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label
 
 

@@ -29,7 +29,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.contents import content_of, is_shared_memory
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
-from firebrick.graph.record import Record
+from firebrick.graph.record import Attributes, Record
 from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of, space_reader
 from firebrick.graph.streams import of_torch, state_of
 from firebrick.graph.visit_code import called, members, state_reader
@@ -56,6 +56,7 @@ def tensor(w: Record, path: str, v: Tensor) -> None:
     frozen = None if kind is Tensor else getattr(v, "frozen", None)
     w.entries.append((path, "tensor", kind, v.dtype, v.shape, v.device, frozen))
     w.leaves.append((path, v))
+    w.frozen.append((kind, frozen))
 
 
 def number(w: Record, path: str, v: Weak) -> None:
@@ -400,7 +401,7 @@ def _own_attributes(
 ) -> None:  # fmt: skip
     """The attributes in an object's ``__dict__``: all if they are ``chosen``, else those that code names.
 
-    A ``versioned`` class raises ``hooks.version`` when one of them changes, so they need not be compared at each call.
+    A ``versioned`` class raises ``hooks.settings`` when one of them is set, so they are compared only then.
     """
     kind = type(v)
     unwatched, ties = getattr(kind, "unwatched", ()), getattr(kind, "ties", ())
@@ -413,6 +414,8 @@ def _own_attributes(
         else:
             w.values.append((space_reader(v), space))
     seen = {**defaults_of(kind), **space} if versioned else space
+    if versioned:
+        w.owned.append(Attributes(v, space.items(), unwatched))
     exact = w.exact
     for name, item in list(seen.items()):
         if (chosen or name in w.names) and name not in unwatched and not name.startswith("__"):

@@ -6,10 +6,10 @@ built in). Statics and the kinds of leaves make the walk's ``key``: equal keys, 
 whether nothing that a walk saw has been replaced; if something has, one walks again, which finds an old key or a new one.
 ``TABLE`` is how each type is walked through.
 
-Objects of classes with ``versioned = True`` (modules, optimizers) promise that every change of their structure raises
-``hooks.version``, so they need not be looked at again while it is unchanged. A class may name attributes that no result depends
-on (``unwatched``), and weak references to other objects (``ties``): a key has the paths of these objects, so that two that look
-alike cannot be exchanged, and a traced function may set them.
+Objects of classes with ``versioned = True`` (modules, optimizers) promise that every attribute that is set raises
+``hooks.settings``, so they need not be looked at again while it is unchanged. A class may name attributes that no result
+depends on (``unwatched``), and weak references to other objects (``ties``): a key has the paths of these objects, so that two
+that look alike cannot be exchanged, and a traced function may set them.
 """
 
 from __future__ import annotations

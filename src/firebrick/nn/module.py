@@ -93,7 +93,7 @@ class Module:
         ([2.0], ['factor'])
     """
 
-    versioned = True  # every change of its attributes raises hooks.version
+    versioned = True  # every attribute that is set raises hooks.settings
     unwatched = frozenset({"_path"})  # names for messages, which no result depends on
     training: bool = True
     _forward_hooks: tuple[Entry, ...] = ()

@@ -39,6 +39,7 @@ from firebrick.ops.linalg import (
     diagonal_part,
     herm,
     hermitian,
+    lower_part,
     matrix_op,
     singular_values,
     size_of_matrix,
@@ -49,7 +50,7 @@ from firebrick.ops.linalg import (
 )
 from firebrick.ops.matmul import adjoint, matmul
 from firebrick.ops.movement import concat, slice_
-from firebrick.ops.reduction import argmax, max_, sum_
+from firebrick.ops.reduction import argmax, max_, sum_, zeros_like
 
 LEADING = 0.55
 _NEAR = 16
@@ -98,13 +99,25 @@ def _phase_free(g: Any, v: Any, turned: Any) -> Any:
 
     Turning v makes dv - i v · Im(dv_k) / v_k of dv, k being the leading component.
     """
+    chosen = _leading(v)
+    lead = sum_(where(chosen, v, 0.0), axes=(len(v.shape) - 2,), keepdims=True)
+    return g + where(chosen, (turned - conjugate(turned)) * 0.5 / lead, 0.0)
+
+
+def _leading(v: Any) -> Any:
+    """Where the leading component of each column is."""
     size = real(v * conjugate(v))
     rows = len(v.shape) - 2
     big = greater_equal(size, max_(size, axes=(rows,), keepdims=True) * LEADING**2)
     at = argmax(cast(big, dtype=int32), axis=rows, keepdims=True)
-    chosen = equal(at, hooks.from_host(np.arange(v.shape[-2], dtype=at.dtype.np)[:, None], v.device))
-    lead = sum_(where(chosen, v, 0.0), axes=(rows,), keepdims=True)
-    return g + where(chosen, (turned - conjugate(turned)) * 0.5 / lead, 0.0)
+    return equal(at, hooks.from_host(np.arange(v.shape[-2], dtype=at.dtype.np)[:, None], v.device))
+
+
+def turning(dv: Any, v: Any) -> Any:
+    """For each column, i Im(dv_k) / v_k of the leading component k: v times it is what keeps that real out of the tangent."""
+    place = _leading(v)
+    lead, moved = (sum_(where(place, x, 0.0), axes=(len(v.shape) - 2,), keepdims=True) for x in (v, dv))
+    return (moved - conjugate(moved)) * 0.5 / lead
 
 
 # what references are written with
@@ -151,16 +164,47 @@ def _part(x: Any, first: int, last: int) -> Any:
     return slice_(x, starts=(*lead, first), stops=(*x.shape[:-1], last), steps=(1,) * len(x.shape))
 
 
-def _qr_vjp(gs: Any, r: Any) -> Any:
-    """With M = g_R Rᴴ - Qᴴ g_Q: (g_Q + Q · (triu(M, 1) + triu(M, 1)ᴴ + Re diag M)) R⁻ᴴ, from the square part of R."""
-    (gq, gr), (q, upper) = gs, r.outputs
-    m, n = r.avals[0].shape[-2:]
-    if r.params["complete"] and m > n:
+def _check_determined(m: int, n: int, complete: bool) -> None:
+    if complete and m > n:
         raise GradientError(
             "qr: a gradient needs as many columns of Q as are determined by x",
             f'mode="complete" of {m} × {n} matrices, whose last {m - n} columns of Q are arbitrary',
             'use mode="reduced"',
         )
+
+
+def _over(y: Any, upper: Any) -> Any:
+    """y R⁻¹."""
+    return adjoint(solve_triangular(adjoint(upper), adjoint(y), upper=False))
+
+
+def _qr_jvp(r: Any) -> Any:
+    """With C = Qᴴ ẋ R⁻¹ and W its strict lower triangle, less that one's adjoint, and i Im diag C: Ṙ = (C - W) R, and Q̇ is
+    ẋ R⁻¹ - Q (C - W). Both of the square part of R; the rest of Ṙ is Qᴴ ẋ₂ - W R₂."""
+    (t,), (q, upper) = r.tangents, r.results
+    m, n = r.operands[0].shape[-2:]
+    _check_determined(m, n, r.params["complete"])
+    if not q.size:
+        return zeros_like(q), zeros_like(upper)
+    square, left = (_part(upper, 0, m), _part(t, 0, m)) if m < n else (upper, t)
+    moved = _over(left, square)
+    inner = matmul(adjoint(q), moved)
+    below = lower_part(inner, -1)
+    turn = below - adjoint(below) + diagonal_part(_skew(inner))
+    dr = upper_part(matmul(inner - turn, square))
+    if m > n:
+        return moved - matmul(q, inner - turn), dr
+    if m < n:
+        right = matmul(adjoint(q), _part(t, m, n)) - matmul(turn, _part(upper, m, n))
+        dr = concat(dr, right, axis=len(dr.shape) - 1)
+    return matmul(q, turn), dr
+
+
+def _qr_vjp(gs: Any, r: Any) -> Any:
+    """With M = g_R Rᴴ - Qᴴ g_Q: (g_Q + Q · (triu(M, 1) + triu(M, 1)ᴴ + Re diag M)) R⁻ᴴ, from the square part of R."""
+    (gq, gr), (q, upper) = gs, r.outputs
+    m, n = r.avals[0].shape[-2:]
+    _check_determined(m, n, r.params["complete"])
     rest = None
     if m < n:  # x = [x₁ x₂], and the right part of R is Qᴴ x₂
         right = _part(gr, m, n)
@@ -179,7 +223,8 @@ def _qr_scale(x: Array, *, complete: bool) -> tuple[Array, Array]:
     return c, np.asarray(c * size_of_matrix(x))
 
 
-@matrix_op(_qr_vjp, _infer_qr, _qr_samples, flops=4, scale=_qr_scale, tolerance=6, residuals=("outputs",))
+@matrix_op(_qr_vjp, _infer_qr, _qr_samples, flops=4, scale=_qr_scale, tolerance=6, residuals=("outputs",),
+           jvp=_qr_jvp)  # fmt: skip
 def qr(x: Array, *, complete: bool) -> tuple[Array, Array]:
     """Q with orthonormal columns and upper triangular R, its diagonal real and ≥ 0, with Q R = x.
 
@@ -212,6 +257,24 @@ def _eigh_vjp(gs: Any, r: Any) -> Any:
     return (hermitian(matmul(matmul(v, inner) + v * as_row(gw), adjoint(v))),)
 
 
+def _eigh_jvp(r: Any) -> Any:
+    """With M = Vᴴ ẋ V: the real diagonal of M, and V (F ∘ M) with F_ij = 1 / (w_j - w_i), turned so that leading components
+    stay real."""
+    (w, v), t = r.results, hermitian(r.tangents[0])
+    if not v.size:
+        return zeros_like(w), zeros_like(v)
+    inner = matmul(adjoint(v), matmul(t, v))
+    dv = matmul(v, _over_differences(inner, w, False))
+    if v.dtype.kind == "complex":
+        dv = dv - v * turning(dv, v)
+    return _real_diagonal(inner), dv
+
+
+def _real_diagonal(x: Any) -> Any:
+    found = sum_(diagonal_part(x), axes=(len(x.shape) - 1,), keepdims=False)
+    return real(found) if found.dtype.kind == "complex" else found
+
+
 def _gaps(s: Array) -> Array:
     """The smallest distance of two of the values of each matrix, with two axes more to broadcast."""
     if s.shape[-1] < 2:
@@ -227,7 +290,7 @@ def _eigh_scale(x: Array) -> tuple[Array, Array]:
 
 
 @matrix_op(_eigh_vjp, _infer_eigh, square_samples(-1.3, 1.0, True), flops=9, scale=_eigh_scale, tolerance=16,
-           residuals=("outputs",))  # fmt: skip
+           residuals=("outputs",), jvp=_eigh_jvp)  # fmt: skip
 def eigh(x: Array) -> tuple[Array, Array]:
     """Eigenvalues of a Hermitian matrix in ascending order, and its orthonormal eigenvectors as columns."""
     check_finite("eigh", x)
@@ -279,6 +342,33 @@ def _svd_vjp(gs: Any, r: Any) -> Any:
     return (out,)
 
 
+def _svd_jvp(r: Any) -> Any:
+    """With P = Uᴴ ẋ V: Ṡ = Re diag P, U̇ = U (F ∘ (P S + S Pᴴ)) and V̇ = V (F ∘ (S P + Pᴴ S)) with F_ij = 1 / (s_j² - s_i²),
+    and the parts outside of U and V. Complex vectors add i Im diag(P) / S to U, and are turned so that leading components stay
+    real.
+    """
+    (u, s, vh), t = r.results, r.tangents[0]
+    if not u.size or not vh.size:
+        return zeros_like(u), zeros_like(s), zeros_like(vh)
+    m, n, k = u.shape[-2], vh.shape[-1], s.shape[-1]
+    v = adjoint(vh)
+    tv, tu = matmul(t, v), matmul(adjoint(t), u)
+    inner = matmul(adjoint(u), tv)
+    across, row, column = adjoint(inner), as_row(s), as_column(s)
+    du = matmul(u, _over_differences(inner * row + column * across, s, True))
+    dv = matmul(v, _over_differences(column * inner + across * row, s, True))
+    inverse = as_row(_inverse(s))
+    if m > k:
+        du = du + (tv - matmul(u, inner)) * inverse
+    if n > k:
+        dv = dv + (tu - matmul(v, across)) * inverse
+    if u.dtype.kind == "complex":
+        du = du + matmul(u, diagonal_part(_skew(inner)) * inverse)
+        turn = turning(du, u)
+        du, dv = du - u * turn, dv - v * turn
+    return du, _real_diagonal(inner), adjoint(dv)
+
+
 def _svd_scale(x: Array) -> tuple[Array, Array, Array]:
     s = singular_values(x)
     top = np.max(s, -1, initial=0.0)
@@ -289,7 +379,8 @@ def _svd_scale(x: Array) -> tuple[Array, Array, Array]:
     return vectors, np.asarray(top)[..., None], vectors
 
 
-@matrix_op(_svd_vjp, _infer_svd, _svd_samples, flops=20, scale=_svd_scale, tolerance=16, residuals=("outputs",))
+@matrix_op(_svd_vjp, _infer_svd, _svd_samples, flops=20, scale=_svd_scale, tolerance=16, residuals=("outputs",),
+           jvp=_svd_jvp)  # fmt: skip
 def svd(x: Array) -> tuple[Array, Array, Array]:
     """U, S and Vᴴ with U diag(S) Vᴴ = x: orthonormal columns of U and rows of Vᴴ, S ≥ 0 in descending order."""
     check_finite("svd", x)

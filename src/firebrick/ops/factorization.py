@@ -20,8 +20,9 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
 from firebrick.ops.casts import cast, conjugate, real
 from firebrick.ops.declare import Array
-from firebrick.ops.decomposition import _NEAR, _inner, _phase_free, turns
+from firebrick.ops.decomposition import _NEAR, _inner, _phase_free, turning, turns
 from firebrick.ops.elementwise import abs_, equal, greater_equal, where
+from firebrick.ops.indexing import gather
 from firebrick.ops.linalg import (
     ANY,
     LARGE,
@@ -31,6 +32,7 @@ from firebrick.ops.linalg import (
     check_finite,
     check_matrix,
     condition,
+    diagonal_part,
     lower_part,
     matrix_op,
     size_of_matrix,
@@ -40,8 +42,8 @@ from firebrick.ops.linalg import (
     with_values,
 )
 from firebrick.ops.matmul import adjoint, matmul
-from firebrick.ops.movement import concat, slice_
-from firebrick.ops.reduction import max_
+from firebrick.ops.movement import broadcast_to, concat, slice_
+from firebrick.ops.reduction import max_, sum_, zeros_like
 
 # LU
 
@@ -95,6 +97,31 @@ def _lu_vjp(gs: Any, r: Any) -> Any:
     return (matmul(permutation(order, found.dtype), found),)
 
 
+def _lu_jvp(r: Any) -> Any:
+    """With C = L⁻¹ ẏ U⁻¹ of the leading square block of the exchanged rows y: L tril(C, -1) and triu(C) U; the rest of a longer
+    side follows from these."""
+    (packed, order), t = r.results, r.tangents[0]
+    if not packed.size:
+        return zeros_like(packed), None
+    m, n = packed.shape[-2:]
+    k, rows = min(m, n), len(packed.shape) - 2
+    at = broadcast_to(as_column(order), shape=t.shape)
+    moved = gather(t, at, axis=rows)
+    top, left = slice(0, k), slice(0, k)
+    lower, upper = _unit_lower(_block(packed, top, left)), upper_part(_block(packed, top, left))
+    inner = solve_triangular(lower, _block(moved, top, left), upper=False)
+    inner = adjoint(solve_triangular(adjoint(upper), adjoint(inner), upper=False))
+    low, up = matmul(lower, lower_part(inner, -1)), matmul(upper_part(inner), upper)
+    found = lower_part(low, -1) + upper_part(up)
+    if m > k:  # the rows of L below the square
+        below = _block(moved, slice(k, m), left) - matmul(_block(packed, slice(k, m), left), up)
+        found = concat(found, adjoint(solve_triangular(adjoint(upper), adjoint(below), upper=False)), axis=rows)
+    if n > k:  # the columns of U beyond the square
+        beyond = _block(moved, top, slice(k, n)) - matmul(low, _block(packed, top, slice(k, n)))
+        found = concat(found, solve_triangular(lower, beyond, upper=False), axis=rows + 1)
+    return found, None
+
+
 def permutation(order: Any, dtype: Any) -> Any:
     """The matrices P with P[order[i], i] = 1."""
     rows = hooks.from_host(np.arange(order.shape[-1])[:, None], order.device)
@@ -145,7 +172,8 @@ def _factor(a: Array, order: Array) -> None:
     order[..., half:] = np.take_along_axis(order[..., half:], places, -1)
 
 
-@matrix_op(_lu_vjp, _infer_lu, _lu_samples, flops=2 / 3, scale=_lu_scale, tolerance=8, residuals=("outputs",))
+@matrix_op(_lu_vjp, _infer_lu, _lu_samples, flops=2 / 3, scale=_lu_scale, tolerance=8, residuals=("outputs",),
+           jvp=_lu_jvp)  # fmt: skip
 def lu(x: Array) -> tuple[Array, Array]:
     """L and U in one matrix, without the ones on the diagonal of L, and the order of x's rows whose product they are."""
     a = np.array(x)
@@ -193,6 +221,17 @@ def _eig_vjp(gs: Any, r: Any) -> Any:
     return (found if r.avals[0].dtype.kind == "complex" else real(found),)
 
 
+def _eig_jvp(r: Any) -> Any:
+    """With M = V⁻¹ ẋ V: its diagonal, and V (F ∘ M) with F_ij = 1 / (w_j - w_i), less what normalising removes."""
+    (w, v), t = r.results, r.tangents[0]
+    if not v.size:
+        return zeros_like(w), zeros_like(v)
+    inner = solve(v, matmul(t if t.dtype.kind == "complex" else cast(t, dtype=v.dtype), v))
+    dv = matmul(v, conjugate(_over_conjugate_differences(conjugate(inner), w)))
+    dv = dv - v * (cast(real(_inner(v, dv)), dtype=v.dtype) + turning(dv, v))
+    return sum_(diagonal_part(inner), axes=(len(v.shape) - 1,), keepdims=False), dv
+
+
 def _over_conjugate_differences(inner: Any, w: Any) -> Any:
     """Each inner_ij / conj(w_j - w_i), 0 on the diagonal; NaN where two values are equal, up to their rounding."""
     gap = conjugate(as_row(w) - as_column(w))
@@ -213,7 +252,8 @@ def _eig_scale(x: Array) -> tuple[Array, Array]:
     return np.asarray(bound[..., 0]), np.asarray(np.maximum(1.0, bound / gap))
 
 
-@matrix_op(_eig_vjp, _infer_eig, _eig_samples, flops=25, scale=_eig_scale, tolerance=16, residuals=("outputs",))
+@matrix_op(_eig_vjp, _infer_eig, _eig_samples, flops=25, scale=_eig_scale, tolerance=16, residuals=("outputs",),
+           jvp=_eig_jvp)  # fmt: skip
 def eig(x: Array) -> tuple[Array, Array]:
     """Eigenvalues of a square matrix, complex, in ascending order, and eigenvectors of length 1 as columns."""
     check_finite("eig", x)

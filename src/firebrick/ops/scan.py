@@ -158,6 +158,17 @@ def _recurrence_vjp(g: Any, r: Any) -> Any:
     return ga, t if r.needs[1] else None
 
 
+def _recurrence_jvp(r: Any) -> Any:
+    """The same recurrence with ḃ[i] + ȧ[i]·s[i-1] for b."""
+    (a, b), (ta, tb), (s,) = r.operands, r.tangents, r.results
+    axis, reverse, shifted = (r.params[name] for name in ("axis", "reverse", "shifted"))
+    if ta is None or not s.shape[axis]:
+        return linear_recurrence(a, zeros_like_aval(b.aval, b) if tb is None else tb, **r.params)
+    onward = -1 if reverse else 1
+    moved = _moved(ta * s, axis, onward) if shifted else ta * _moved(s, axis, onward)
+    return linear_recurrence(a, moved if tb is None else tb + moved, **r.params)
+
+
 def _by_doubling(a: Any, b: Any, *, axis: int, reverse: bool, shifted: bool) -> Any:
     """⌈log₂ n⌉ rounds of doubling, for engines without a kernel.
 
@@ -185,7 +196,7 @@ def _by_doubling(a: Any, b: Any, *, axis: int, reverse: bool, shifted: bool) -> 
     samples=_recurrence_samples, cost=_cost, bound="memory", fusion="prefix", dtypes=FLOATS + COMPLEX, tolerance=8,
     scale="operands", decompose=_by_doubling,
     facts=lambda operands, results, *, shifted, **_: {"fold": "shifted_recurrence" if shifted else "recurrence"},
-    batch=leading("axis"),
+    batch=leading("axis"), jvp=_recurrence_jvp,
 )  # fmt: skip
 def linear_recurrence(a: Array, b: Array, *, axis: int, reverse: bool, shifted: bool) -> Array:
     """s with s[i] = b[i] + a[i]·s[i-1] along an axis, or with ``shifted`` s[i] = b[i] + a[i-1]·s[i-1]; the first is b's."""
@@ -213,6 +224,15 @@ def _prod_vjp(g: Any, r: Any) -> Any:
     return (_moved(product, axis, -1 if reverse else 1, 1) * ahead,)
 
 
+def _prod_jvp(r: Any) -> Any:
+    """ẏ[i] = ẋ[i]·y[i-1] + x[i]·ẏ[i-1], a linear recurrence."""
+    (x,), (t,), (y,) = r.operands, r.tangents, r.results
+    axis, reverse = r.params["axis"], r.params["reverse"]
+    if not x.shape[axis]:
+        return t
+    return linear_recurrence(x, t * _moved(y, axis, -1 if reverse else 1, 1), axis=axis, reverse=reverse, shifted=False)
+
+
 def _prod_scale(x: Array, *, axis: int, reverse: bool) -> Array:
     """|result| · (1 + √n): in whatever order, each of n factors is rounded in once, and roundings add like a random walk."""
     product = _directed(np.cumprod, x, axis, reverse)
@@ -223,7 +243,7 @@ _factors = leaving(near_one(_samples(0.99, 1.01)), axis=1, reverse=False)
 
 
 @_scan(_prod_vjp, fold="prod", residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=_factors,
-       tolerance=2, scale=_prod_scale)  # fmt: skip
+       tolerance=2, scale=_prod_scale, jvp=_prod_jvp)  # fmt: skip
 def cumulative_prod(x: Array, *, axis: int, reverse: bool) -> Array:
     """The running product along an axis, in the operand's dtype."""
     return _directed(np.cumprod, x, axis, reverse)

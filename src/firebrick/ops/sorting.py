@@ -17,7 +17,7 @@ from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Cost, Nondifferentiable, Sample
 from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.declare import REAL, Array, apart, specials, values
-from firebrick.ops.indexing import scatter_add, zeros_like_aval
+from firebrick.ops.indexing import gather, scatter_add, zeros_like_aval
 from firebrick.ops.table import register
 
 
@@ -73,6 +73,11 @@ def _values_vjp(g: Any, r: Any) -> Any:
     return (scatter_add(zeros_like_aval(r.avals[0], g), at, g, axis=r.params["axis"]),)
 
 
+def _values_jvp(r: Any) -> Any:
+    _, at = sort(r.operands[0], **r.params)
+    return gather(r.tangents[0], at, axis=r.params["axis"])
+
+
 def _values_cost(ins: Any, outs: Any, params: Any) -> Cost:
     n = max(2, ins[0].shape[params["axis"]])
     return Cost(ins[0].size * log2(n), ins[0].nbytes + outs[0].nbytes)
@@ -82,6 +87,7 @@ def _values_cost(ins: Any, outs: Any, params: Any) -> Cost:
     operands="x:real", infer=lambda x, *, axis, descending: Aval(x.shape, x.dtype), residuals=("inputs",), vjp=_values_vjp,
     samples=_samples, cost=_values_cost, bound="memory", fusion="sort", tolerance=0, dtypes=REAL,
     facts=lambda operands, results, *, descending, **_: {"descending": descending},
+    jvp=_values_jvp,
 )  # fmt: skip
 def sort_values(x: Array, *, axis: int, descending: bool) -> Array:
     """Sorted values without their indices, which take longer to find; equal elements keep their order."""

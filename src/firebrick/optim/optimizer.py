@@ -114,7 +114,7 @@ class Optimizer(ABC):
         [0.46, 0.92]
     """
 
-    versioned = True  # every change of its attributes raises hooks.version
+    versioned = True  # every attribute that is set raises hooks.settings
     moments: ClassVar[tuple[str, ...]] = ()
     scalar_moments: ClassVar[tuple[str, ...]] = ()  # those of the moments that are one number a parameter
 

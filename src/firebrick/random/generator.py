@@ -36,6 +36,7 @@ from firebrick.core.settings import number, whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
+from firebrick.functions.conversion import is_differentiated
 from firebrick.functions.elementwise import astype, bitwise_and, bitwise_right_shift, cos, floor_divide, less, log, sqrt
 from firebrick.functions.indexing import take
 from firebrick.functions.movement import reshape
@@ -98,9 +99,9 @@ _SPELLED = {
 
 
 def _finite(draw: str, name: str, value: Any) -> float:
-    """A finite number among the settings of a draw; a 0-d tensor is read."""
+    """A finite number among the settings of a draw; a 0-d tensor that is not differentiated is read."""
     if isinstance(value, Tensor):
-        if value.ndim:
+        if value.ndim or is_differentiated(value):
             raise OperandError(
                 f"{draw}: {name} is a number",
                 describe(name, value),

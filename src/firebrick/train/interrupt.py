@@ -23,12 +23,25 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.pending = False
+        self._last: int | None = None
         self._save = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def stop(self) -> None:
-        """Ask to finish the running step, save and stop; from any thread."""
-        self.pending = True
+    def stop(self, *, after: int | None = None) -> None:
+        """Ask to finish the running step, save and stop; from any thread.
+
+        Args:
+            after: Number of a step of the run, from 1, after which to stop instead; asked before ``fit``, which forgets it at
+                its end.
+        """
+        if after is None:
+            self.pending = True
+        else:
+            self._last = after
+
+    def due(self, step: int) -> bool:
+        """Whether to stop once so many steps of the run are done."""
+        return self.pending or (self._last is not None and step >= self._last)
 
     def save(self) -> None:
         """Ask for a checkpoint after the running step; from any thread."""
@@ -55,3 +68,4 @@ class Interrupts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._restore()
         self.pending = self._save = False
+        self._last = None

@@ -104,7 +104,7 @@ class Loop:
             self._progress.end(row, self._epochs)
             if learner.callbacks:  # which must have asked the same on all ranks
                 learner.strategy.compare({"a callback's request to stop": str(state.stopping)})
-            if state.goes_on(self._epochs) and learner.strategy.agree(learner.interrupts.pending):
+            if state.goes_on(self._epochs) and learner.strategy.agree(learner.interrupts.due(state.step)):
                 self._snapshots.wait()
                 raise TrainingInterrupted(self._snapshots.path, state.epoch, state.step)
 
@@ -173,7 +173,7 @@ class Loop:
             more: Whether the epoch has more batches.
         """
         learner, state, interrupts = self._learner, self._state, self._learner.interrupts
-        stop = learner.strategy.agree(interrupts.pending)
+        stop = learner.strategy.agree(interrupts.due(state.step))
         save = learner.strategy.agree_to_save(more and (interrupts.take_save() or self._snapshots.due()))
         if more and (stop or save):
             self._read()

@@ -304,3 +304,22 @@ def test_bind_groups_are_kept_for_the_same_buffers_and_only_for_these(monkeypatc
     assert not gpu._grouped
     step(x).numpy()
     assert made > 0
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 3000])
+def test_running_and_scattered_sums_stay_on_the_device_and_are_exact(n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = (rng.standard_normal(n) * 10.0 ** rng.integers(-4, 4, n)).astype(np.float32)
+    at = rng.integers(0, 5, n)
+    with fb.config.scope(fallback="error"):
+        running = fb.cumulative_sum(fb.asarray(x, device=GPU), axis=0).numpy()
+        zeros, where = fb.zeros((5,), device=GPU), fb.asarray(at, device=GPU)
+        scattered = fb.index_add(zeros, where, fb.asarray(x, device=GPU), axis=0).numpy()
+        signs = fb.cumulative_sum(fb.asarray([-0.0] * n, dtype=fb.float32, device=GPU), axis=0).numpy()
+    wide = x.astype(np.float64)
+    sums, sizes = np.zeros(5), np.zeros(5)
+    np.add.at(sums, at, wide)
+    np.add.at(sizes, at, np.abs(wide))
+    assert (np.abs(running - np.cumsum(wide)) <= 2.0**-23 * np.cumsum(np.abs(wide))).all()
+    assert (np.abs(scattered - sums) <= 2.0**-23 * sizes).all()
+    assert np.signbit(signs).all()

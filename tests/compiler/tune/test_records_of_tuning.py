@@ -193,6 +193,17 @@ def test_a_forced_variant_that_is_not_valid_is_refused() -> None:
         pass
 
 
+def test_a_forced_name_that_no_kernel_has_is_a_warning() -> None:
+    text = r"force_variant\('fsat'\) has a variant of that name.*: the names are default, fast"
+    with pytest.warns(TuningWarning, match=text), fb.force_variant("fsat"):
+        assert name(problem(64), variants("fast")) == DEFAULT
+    with fb.force_variant("fsat"):
+        pass  # nothing was compiled
+    with fb.force_variant("fast"):
+        assert name(problem(64), variants("fast")) == "fast"
+        assert name(problem(64), variants("slow")) == DEFAULT, "one kernel has it"
+
+
 def test_a_default_that_cannot_be_checked_is_said_and_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial.CpuBench, "check", lambda self, variant: "its process gave no answer")
     function = fb.jit(lambda x: (x * 2.0 + 1.0) * 4.0 - 3.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,12 @@ PROGRAMS: dict[str, tuple[Program, list[tuple[int, ...]], str]] = {
     "three rows": (lambda a, b: a @ b.T + 1, [(3, 1100), (129, 1100)], "float32"),
     "one column": (lambda a, b: a @ b, [(700, 300), (300, 1)], "float32"),
     "long sums": (lambda a, b: a @ b, [(20, 3000), (3000, 24)], "float32"),
+    "very long sums": (lambda a, b: a @ b, [(20, 40000), (40000, 24)], "float32"),
+    "large product": (lambda a, b: a @ b, [(40, 800), (800, 701)], "float32"),
     "half precision": (lambda a, b: a @ b * 2, [(48, 520), (520, 80)], "bfloat16"),
     "float16": (lambda a, b: a @ b, [(33, 400), (400, 31)], "float16"),
     "convolution": (_conv(padding=1), [(4, 16, 15, 17), (24, 16, 3, 3)], "float32"),
+    "convolution of many channels": (_conv(padding=1), [(2, 64, 28, 28), (64, 64, 3, 3)], "float32"),
     "strided convolution": (_conv(stride=2, padding=1), [(3, 8, 14, 14), (20, 8, 3, 3)], "float32"),
     "grouped convolution": (_conv(groups=2, padding=1), [(2, 8, 9, 9), (12, 4, 3, 3)], "float32"),
     "depthwise convolution": (_conv(groups=16, padding=1), [(2, 16, 16, 16), (16, 1, 3, 3)], "float32"),
@@ -79,6 +83,11 @@ def test_a_forced_variant_computes_what_the_default_computes(name: str) -> None:
     function, shapes, dtype = PROGRAMS[name]
     rng = np.random.default_rng(len(name))
     arrays = [fb.asarray(rng.standard_normal(s), dtype=dtype) for s in shapes]
+    assert _check_all_variants(function, arrays) > 0, "no variants"
+
+
+def _check_all_variants(function: Program, arrays: list[fb.Tensor]) -> int:
+    """Compare each variant with the default: bits, where its order is the default's; returns the number of variants."""
     jitted = fb.jit(function)
     expected = jitted(*arrays).numpy()
     found = _candidates(lambda: jitted(*arrays))
@@ -94,28 +103,50 @@ def test_a_forced_variant_computes_what_the_default_computes(name: str) -> None:
         if any(d.reordered for d in decided):
             scale = np.abs(expected.astype(np.float64)).max()
             far = np.abs(result.astype(np.float64) - expected.astype(np.float64)).max()
-            assert far <= 64 * float(fb.finfo(fb.dtype(dtype)).eps) * scale, variant
+            assert far <= 64 * float(fb.finfo(arrays[0].dtype).eps) * scale, variant
         else:
             assert result.tobytes() == expected.tobytes(), variant
-    assert tried, "no variants"
+    return tried
 
 
-PATTERNS = (
-    "threads=1", "chunks=2", "chunks=8", "mr=*", "a=direct", "a=phase", "a=unit", "b=direct", "b=phase", "b=unit", "mc*", "nc*",
-    "kc=*", "splits=*", "blocked", "patches", "library", "winograd",
+OF_PRODUCTS = (
+    "chunks=2", "chunks=8", "mr=*", "a=direct", "a=phase", "a=unit", "b=phase", "b=unit", "mc*", "nc*", "kc=*", "blocked",
+    "library",
 )  # fmt: skip
+OTHERS = (("b=direct", "large product"), ("splits=*", "very long sums"), ("threads=1", "large product"),
+          ("winograd", "convolution of many channels"))  # fmt: skip
+"""Variants that samples of conformance are too small to have, or whose error is beyond its bounds: programs that have them."""
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_products_conform_with_each_variant(pattern: str) -> None:
-    """The pairwise product of conformance, under ``jit``, with a variant wherever there is one of this name."""
+@pytest.mark.parametrize(("op", "pattern"), [*(("matmul", p) for p in OF_PRODUCTS), ("conv", "patches")])
+def test_products_conform_with_each_variant(op: str, pattern: str) -> None:
+    """The thin product of conformance, under ``jit``, with a variant wherever there is one of this name, and there is one."""
     with fb.force_variant(pattern):
-        report = conformance("cpu", ops=["matmul"], dtypes=["float32", "bfloat16"], subset="thin", modes=["jit"])
+        report = conformance("cpu", ops=[op], dtypes=["float32", "bfloat16"], subset="thin", modes=["jit"])
     assert report.ok, report
 
 
+@pytest.mark.parametrize(("pattern", "program"), OTHERS)
+def test_programs_above_have_the_other_variants(pattern: str, program: str) -> None:
+    function, shapes, dtype = PROGRAMS[program]
+    found = _candidates(lambda: fb.jit(function)(*(fb.ones(s, dtype=dtype) for s in shapes)))
+    assert any(fnmatchcase(name, pattern) for name in found), found
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("seed", range(40))
+def test_variants_of_products_and_convolutions_of_random_sizes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k, b = (int(rng.choice([1, 3, 17, 64, 97, 150, 600])) for _ in range(4))
+    c, o, side, taps = (int(rng.choice(x)) for x in ([1, 3, 16, 40, 64], [2, 8, 24, 64], [7, 12, 28], [1, 3, 5]))
+    products = [((lambda x, y: x @ y), (m, k), (k, n)), ((lambda x, y: x.T @ y.T), (k, m), (n, k))]
+    options = {"padding": taps // 2, "stride": int(rng.integers(1, 3))}
+    for function, *shapes in [*products, (_conv(**options), (1 + b % 4, c, side, side), (o, c, taps, taps))]:
+        _check_all_variants(function, [fb.asarray(rng.standard_normal(s), dtype="float32") for s in shapes])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("pattern", [*OF_PRODUCTS, "patches"])
 def test_everything_conforms_with_each_variant(pattern: str) -> None:
     with fb.force_variant(pattern):
         report = conformance("cpu", subset="pairwise")

@@ -336,23 +336,25 @@ def _looping(
     tables: list[AddressTable] = []
     first = int(arena)
     end = first + arrays
+    own = [(new, over if over < 0 else end + over) for new, over in own]
 
     def native(*args: Any) -> tuple[Any, ...]:
         if len(args) != end + outside:
             raise TypeError(f"{end + outside} arguments, not {len(args)}")
-        xs, overs, space = args[first:end], args[end:], args[:first]
-        results = [new() if over < 0 else overs[over] for new, over in own]
+        results = [new() if over < 0 else args[over] for new, over in own]
         try:
             table = tables.pop()
         except IndexError:
             table = AddressTable(arrays + len(own) + first)
-        if not table.put(0, (*xs, *results, *space)):
-            xs = tuple([np.require(x, requirements=("C", "A")) for x in xs])
+        buffers = (*args[first:end], *results, *args[:first])
+        if not table.put(0, buffers):
+            xs = [np.require(x, requirements=("C", "A")) for x in args[first:end]]
             results = [
                 y if over < 0 or (y.flags.c_contiguous and y.flags.aligned) else new()
                 for y, (new, over) in zip(results, own, strict=True)
             ]
-            table.put(0, (*xs, *results, *space))
+            buffers = (*xs, *results, *args[:first])
+            table.put(0, buffers)
         code(table.address)
         tables.append(table)
         return tuple([results[i] for i in returned])

@@ -37,7 +37,7 @@ from firebrick.ir.keys import key_of
 
 _WITHOUT = frozenset({float64, complex128})
 """Dtypes that WebGPU lacks."""
-_IN_FLOAT64 = frozenset({"prod", "cumulative_sum", "cumulative_prod"})
+_IN_FLOAT64 = frozenset({"prod", "cumulative_prod"})
 """Ops whose specifications compute floats in float64."""
 _EAGER = 512
 """Maximum number of eager operations whose kernels are kept."""

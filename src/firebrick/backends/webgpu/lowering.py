@@ -173,7 +173,13 @@ def lowered_body(body: Graph, driver: Measured) -> LoweredGroup:
         raise UnsupportedError("a group of nodes is proved before it is compiled", reason, "")
     if isinstance(spec, Custom):
         _check_loops(spec.function, driver)
-    return lowered(launches_of(spec), body.inputs, [body.avals[v] for v in body.outputs], driver, sites_of(spec))
+    return lowered(
+        launches_of(spec, driver.capabilities.float64),
+        body.inputs,
+        [body.avals[v] for v in body.outputs],
+        driver,
+        sites_of(spec),
+    )
 
 
 def lowered_view(view: View, source: Aval, result: Aval, driver: Measured) -> LoweredGroup:
@@ -240,10 +246,10 @@ def _bounds(f: Function, scalars: Any, grid: Any, elements: Any) -> dict[str, tu
     return found | {a.name: b for a, b in zip(f.arrays, elements, strict=True)}
 
 
-def launches_of(spec: kinds.KernelSpec) -> Naive:
-    """The kernels of a specification: a generator's, or its naive form."""
+def launches_of(spec: kinds.KernelSpec, float64: bool) -> Naive:
+    """The kernels of a specification: a generator's, or its naive form; ``float64``: whether the driver has it."""
     if isinstance(spec, Contract) and (block := block_of(spec)) is not None:
         return contraction_by_blocks(spec, *block)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
         return staged(spec, parts)
-    return naive(spec)
+    return naive(spec, float64)

@@ -27,7 +27,7 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.serialize import to_json
 from firebrick.core.views import View
-from firebrick.scalar.expr import Expr, binary, const, local, maximum, minimum, select, walk
+from firebrick.scalar.expr import Expr, absolute, binary, const, local, maximum, minimum, select, walk
 
 INPUT, RESULT, TEMPORARY = "x", "y", "t"
 """The origin of a buffer, the prefix of its name in a kernel."""
@@ -265,3 +265,19 @@ class Builder:
         # kernels of one module have different names, and equal kernels the same
         name = f"naive_{self.kind}_{blake2b(to_json(function).encode(), digest_size=8).hexdigest()}"
         return NaiveLaunch(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)
+
+
+def compensated(b: Builder, total: Expr, lost: Expr, x: Expr) -> tuple[Expr, Expr]:
+    """The next value of a sum of floats, and what its addition loses, which is added with the next element, so that the error
+    does not grow with the number of elements; where a sum is infinite or NaN, nothing is lost. Nothing is -0.0, to which -0.0
+    can be added.
+
+    Source: Kahan, "Further remarks on reducing truncation errors", CACM 8, 1965; the loss of one addition by Knuth, The Art of
+    Computer Programming, volume 2, 4.2.2.
+    """
+    x = b.let(x + lost, "x")
+    s = b.let(total + x, "s")
+    t = b.let(s - total, "t")
+    error = b.let((total - (s - t)) + (x - t), "error")
+    size = absolute(error)
+    return s, select((size > 0.0) & (size < float("inf")), error, -0.0)

@@ -32,17 +32,21 @@ from firebrick.compiler.spec.search import Search
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window
 
-NAIVE: dict[type, Callable[[Any], Naive]] = {
+NAIVE: dict[type, Callable[..., Naive]] = {
     Map: nest, Row: nest, Fold: nest, Contract: contract, Attention: attention, Window: window, Scatter: scatter, Copy: copy,
     Prefix: prefix, Sort: sort, Search: search, Custom: custom,
 }  # fmt: skip
 """Kind of specification → its naive form."""
 
 
-def naive(spec: Any) -> Naive:
+def naive(spec: Any, float64: bool = True) -> Naive:
     """The naive form of a specification.
 
     Args:
         spec: A specification of one of the kinds in ``NAIVE``.
+        float64: Whether the target has float64. Without it, running sums and scattered sums of float32 keep what each addition
+            loses; other forms that compute in float64 are refused when they are prepared for the target.
     """
+    if not float64 and isinstance(spec, Prefix | Scatter):
+        return NAIVE[type(spec)](spec, float64=False)
     return NAIVE[type(spec)](spec)

@@ -17,11 +17,12 @@ from firebrick.compiler.naive.building import (
     Naive,
     NaiveLaunch,
     Placed,
+    compensated,
 )
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.nest import Nest
 from firebrick.core.views import row_major
-from firebrick.scalar.expr import BITS, FLOATS, SIGNED, Expr, absolute, binary, const, maximum, minimum, select, steps, walk
+from firebrick.scalar.expr import BITS, FLOATS, SIGNED, Expr, binary, const, maximum, minimum, steps, walk
 from firebrick.scalar.rewrite import replaced
 
 COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -58,12 +59,7 @@ def neutral(kind: str, dtype: str) -> Expr:
 
 
 def summed(b: Builder, dtype: str, sizes: Sequence[Expr], element: Callable[[list[Expr]], Expr]) -> Expr:
-    """A sum over an index space. What an addition of floats loses is added with the next element, so that the error does not
-    grow with the number of elements; where a sum is infinite or NaN, nothing is lost.
-
-    Source: Kahan, "Further remarks on reducing truncation errors", CACM 8, 1965; the loss of one addition by Knuth, The Art of
-    Computer Programming, volume 2, 4.2.2.
-    """
+    """A sum over an index space, that of floats ``compensated``."""
     total = b.variable(const(0, dtype), "sum")
     lost = b.variable(const(0, dtype), "lost") if dtype in FLOATS else None
 
@@ -72,12 +68,9 @@ def summed(b: Builder, dtype: str, sizes: Sequence[Expr], element: Callable[[lis
         if lost is None:
             b.assign(total, total.local + x)
             return
-        x = b.let(x + lost.local, "x")
-        s = b.let(total.local + x, "s")
-        t = b.let(s - total.local, "t")
-        error = b.let((total.local - (s - t)) + (x - t), "error")
-        b.assign(lost, select(absolute(error) < float("inf"), error, 0.0))
-        b.assign(total, s)
+        following, rest = compensated(b, total.local, lost.local, x)
+        b.assign(lost, rest)
+        b.assign(total, following)
 
     b.loops(sizes, add)
     return total.local

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from firebrick.compiler.kernel.ir import For, Let
-from firebrick.compiler.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
+from firebrick.compiler.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive, compensated
 from firebrick.compiler.spec.prefix import EXTREMES, Prefix
 from firebrick.compiler.spec.running import RUNNING
 from firebrick.core.views import row_major
-from firebrick.scalar.expr import FLOATS, Expr, cast, eq, local, ne
+from firebrick.scalar.expr import FLOATS, Expr, cast, const, eq, local, ne
 from firebrick.scalar.storage import computed
 
 
-def prefix(spec: Prefix) -> Naive:
-    """The naive form. The first element is its own result, so that the sum of -0.0 is -0.0."""
+def prefix(spec: Prefix, float64: bool = True) -> Naive:
+    """The naive form. The first element is its own result, so that the sum of -0.0 is -0.0. Where there is no float64, running
+    sums keep what an addition loses."""
+    compensate = not float64 and spec.fold == "sum" and spec.total == "float64" and spec.dtype != "float64"
+    if compensate:
+        spec = replace(spec, total="float32")
     b = Builder("prefix", (spec.outer, spec.inner))
     outer, inner = b.positions
     array = b.place(row_major((spec.outer, spec.size, spec.inner)))
@@ -34,6 +39,7 @@ def prefix(spec: Prefix) -> Naive:
     along, at = place(ZERO)
     total = b.variable(element(at), "total")
     where = b.variable(along, "where") if spec.fold in EXTREMES else None
+    lost = b.variable(const(-0.0, "float32"), "lost") if compensate else None
 
     def put(at: Expr) -> None:
         b.store(Buffer(RESULT, 0), spec.dtype, at, cast(total.local, dtype))
@@ -46,7 +52,11 @@ def prefix(spec: Prefix) -> Naive:
     def step() -> None:
         along, at = place(local(name, "int64"))
         x = element(at)
-        if where is None:
+        if lost is not None:
+            following, rest = compensated(b, total.local, lost.local, x)
+            b.assign(lost, rest)
+            b.assign(total, following)
+        elif where is None:
             b.assign(total, total.local + x if spec.fold == "sum" else total.local * x)
         else:
             _keep(b, spec, total, where, x, along)

@@ -274,6 +274,7 @@ class _ProgramWriter:
     def __post_init__(self) -> None:
         self.avals = self.graph.avals
         self.items: dict[int, tuple[str, int]] = {}  # values that are items of a sequence → its name, and their index
+        self.lengths: dict[str, int] = {}  # of the sequences, by name
         self.inside = self.native.skipped.union(*(segment.nodes for segment, _ in self.native.pairs))
         self.ends = {segment.nodes[-1]: (segment, function) for segment, function in self.native.pairs}
 
@@ -332,6 +333,7 @@ class _ProgramWriter:
             return [f"({', '.join(names.values())}{',' if count == 1 else ''}) = args"]
         names.update({i: f"v{i}" for i in range(count)} | {i: f"args[{i}]" for i in unnamed})
         self.items.update((i, ("args", i)) for i in unnamed)
+        self.lengths["args"] = count
         lines = [f"if len(args) != {count}: raise ValueError(len(args))"]
         return lines + [f"{name} = args[{i}]" for i, name in names.items() if i not in self.items]
 
@@ -340,20 +342,27 @@ class _ProgramWriter:
         texts = [f"copy({names[v]})" if i in copied else names[v] for i, v in enumerate(values)]
         if len(values) <= LONG or self.items.keys().isdisjoint(values):
             return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-        sources: dict[str, int] = {}
+        sources: dict[str, int] = {}  # name of a sequence → where its items begin in all sequences together
         single: list[str] = []  # values that are not items
-        where: list[tuple[int, int]] = []
+        length = 0
         for i, v in enumerate(values):
             if v in self.items and i not in copied:
-                source, at = self.items[v]
-                where.append((sources.setdefault(source, len(sources)), at))
+                source = self.items[v][0]
+                if source not in sources:
+                    sources[source], length = length, length + self.lengths[source]
             else:
-                where.append((-1, len(single)))
                 single.append(texts[i])
-        if not single and len(sources) == 1 and len(where) > 1:
-            return f"{self.name('pick', itemgetter(*(at for _, at in where)))}({next(iter(sources))})"
-        pick = partial(_picked, tuple((s if s >= 0 else len(sources), at) for s, at in where))
-        return f"{self.name('pick', pick)}({''.join(f'{s}, ' for s in sources)}({''.join(f'{t}, ' for t in single)}))"
+        others = iter(range(length, length + len(single)))
+        where = [
+            sources[self.items[v][0]] + self.items[v][1] if v in self.items and i not in copied else next(others)
+            for i, v in enumerate(values)
+        ]
+        text = (
+            next(iter(sources))
+            if len(sources) == 1 and not single
+            else f"({', '.join([*(f'*{s}' for s in sources), *single])},)"
+        )
+        return f"{self.name('pick', itemgetter(*where))}({text})"
 
     def around(self) -> list[str]:
         """The context managers, as expressions, in which the program runs."""
@@ -379,6 +388,7 @@ class _ProgramWriter:
         if len(segment.results) > LONG and self.named.isdisjoint(segment.results):
             made = self.name("made", object())
             self.items.update((v, (made, i)) for i, v in enumerate(segment.results))
+            self.lengths[made] = len(segment.results)
             names.update((v, f"{made}[{i}]") for i, v in enumerate(segment.results))
             text = f"{made} = {text}"
         else:
@@ -432,11 +442,6 @@ class _ProgramWriter:
             self.space[found] = value  # keeps the object alive, so that its id is unique
             self.known[id(value)] = found
         return found
-
-
-def _picked(where: Sequence[tuple[int, int]], *sources: Sequence[Any]) -> tuple[Any, ...]:
-    """Items of several sequences."""
-    return tuple([sources[s][i] for s, i in where])
 
 
 def _packed(n: Node, avals: Sequence[Aval]) -> bool:

@@ -51,13 +51,28 @@ class Choice:
     reordered: bool
 
 
+@dataclass(slots=True, eq=False)
+class _Forced:
+    """One ``force_variant``.
+
+    Attributes:
+        pattern: Of names.
+        matched: Whether a problem had a variant of such a name.
+        names: Those of the variants of the problems that had none.
+    """
+
+    pattern: str
+    matched: bool = False
+    names: set[str] = field(default_factory=set)
+
+
 @dataclass(slots=True)
 class _State:
     """What a process knows of tuning.
 
     Attributes:
         records: By device.
-        forced: Patterns of names, the innermost ``force_variant`` last.
+        forced: The innermost ``force_variant`` last.
         pinned: Names of variants by pin; None if nothing is pinned.
         decisions: By the ``id`` of problems.
         lock: Of the decisions.
@@ -66,17 +81,21 @@ class _State:
     """
 
     records: dict[str, Records] = field(default_factory=dict)
-    forced: list[str] = field(default_factory=list)
+    forced: list[_Forced] = field(default_factory=list)
     pinned: dict[str, str] | None = None
     decisions: OrderedDict[str, Choice] = field(default_factory=OrderedDict)
     lock: Any = field(default_factory=lambda: forkable(threading.Lock()))
     unchecked: set[str] = field(default_factory=set)
     barred: int = 0
 
+    def patterns(self) -> tuple[str, ...]:
+        """The names that are forced."""
+        return tuple(forced.pattern for forced in self.forced)
+
     def changed(self) -> None:
         """Have programs compiled again that were compiled with other choices than those in force."""
         pins = tuple(sorted((self.pinned or {}).items()))
-        state = tuple(self.forced), pins, self.pinned is not None and not config.deterministic, self.barred
+        state = self.patterns(), pins, self.pinned is not None and not config.deterministic, self.barred
         config.compile_with("tuning", None if state == ((), (), False, 0) else state)
 
 
@@ -104,7 +123,7 @@ def stamp(device: str) -> str:
         return ""
     pins = sorted((_state.pinned or {}).items())
     found = records_of(device).stamp if config.tune != "off" else ""
-    return blake2b(repr((found, _state.forced, pins)).encode(), digest_size=16).hexdigest()
+    return blake2b(repr((found, _state.patterns(), pins)).encode(), digest_size=16).hexdigest()
 
 
 def chosen(problem: KernelProblem, variants: Sequence[KernelVariant], search: Search | None = None) -> KernelVariant:
@@ -166,14 +185,16 @@ def chosen(problem: KernelProblem, variants: Sequence[KernelVariant], search: Se
 def _forced(
     problem: KernelProblem, variants: Sequence[KernelVariant], valid: Mapping[str, KernelVariant]
 ) -> KernelVariant | None:
-    for pattern in reversed(_state.forced):
-        named = [v for v in variants if fnmatchcase(v.name, pattern)]
+    for forced in reversed(_state.forced):
+        named = [v for v in variants if fnmatchcase(v.name, forced.pattern)]
         usable = [v for v in named if v.name in valid]
+        forced.matched |= bool(named)
+        forced.names.update(v.name for v in variants)
         if usable:
             return usable[0]
         if named:
             raise UnsupportedError(
-                f"a variant {pattern!r} that may compute {problem.text}",
+                f"a variant {forced.pattern!r} that may compute {problem.text}",
                 f"{', '.join(v.name for v in named)}, whose valid_for is false for these sizes",
                 "force another variant, or none",
             )
@@ -196,22 +217,33 @@ def force_variant(pattern: str) -> Iterator[None]:
     Raises:
         UnsupportedError: When a program is compiled: a problem has such a variant, but it is not valid for the problem's sizes.
 
+    Warns:
+        TuningWarning: At the end of the block: kernels were compiled in it, none of which has a variant of that name.
+
     Example:
         >>> import firebrick as fb
-        >>> with fb.force_variant("threads=1"):
+        >>> with fb.force_variant("b=unit"):
         ...     fb.jit(lambda x: x @ x)(fb.ones((4, 4)))[0, 0].item()
         4.0
     """
     given: object = pattern
     if not isinstance(given, str) or not given:
         raise ConfigError("force_variant takes the name of a variant", repr(pattern), "see fb.explain_tuning() for names")
-    _state.forced.append(pattern)
+    forced = _Forced(pattern)
+    _state.forced.append(forced)
     _state.changed()
     try:
         yield
     finally:
-        _state.forced.remove(pattern)
+        _state.forced.remove(forced)
         _state.changed()
+    if forced.names and not forced.matched:
+        known = sorted(forced.names)
+        warn(
+            f"no kernel that was compiled under force_variant({pattern!r}) has a variant of that name, so all of them are the "
+            f"defaults: the names are {', '.join(known[:8])}{' …' if len(known) > 8 else ''}",
+            TuningWarning,
+        )
 
 
 def used() -> dict[str, str]:

@@ -27,7 +27,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.control.detach import DETACH
 from firebrick.graph.passes.dead import eliminate_dead_code
-from firebrick.graph.trace import Draws, Source, Trace, current, running
+from firebrick.graph.trace import Draws, Source, Trace, current, running, saved_handle
 from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
 
@@ -60,6 +60,12 @@ class Body(Trace):
         return True
 
     # inputs
+
+    def number(self, t: Tensor) -> int:
+        if type(t.storage.data) is Traced or not self.root.takes_values:
+            return super().number(t)
+        self.capture(t)
+        return self._captured(t, id(t.storage), -1)
 
     def input(self, like: Tensor, kind: str) -> Tensor:
         """A new input with the shape, dtype and label of ``like``."""
@@ -218,6 +224,18 @@ class Body(Trace):
         return [at[id(s)] for s in self.sources if s.kind == "outer"]
 
 
+class Eager(Body):
+    """The trace of a branch or a body outside of other traces: the tensors that it uses are its operands."""
+
+    takes_values = True
+
+    def capture(self, t: Tensor) -> None:
+        if type(t.storage.data) is Traced:
+            super().capture(t)
+        elif id(t) not in self._known:  # which it must not rebind
+            self._known[id(t)] = (t, saved_handle(t))
+
+
 def share(bodies: Sequence[Body]) -> None:
     """Give branches the same captured values in the same order."""
     union = {position: operand for b in bodies for position, (_, operand) in b.outer.items()}
@@ -231,11 +249,11 @@ def share(bodies: Sequence[Body]) -> None:
 
 
 @contextmanager
-def body(name: str, device: Device | None, steps: int | None = None) -> Iterator[Body]:
+def body(name: str, device: Device | None, steps: int | None = None, kind: type[Body] = Body) -> Iterator[Body]:
     """Trace a branch or body of the running trace for a ``with`` block."""
     token = region.set(None)
     try:
-        with running(Body(f"{name} at {user_line()}", device, steps)) as trace:
+        with running(kind(f"{name} at {user_line()}", device, steps)) as trace:
             yield trace
             trace.unchanged()
     finally:

@@ -1,27 +1,32 @@
 """Control flow for all examples of ``fb.vmap`` at once: the ``batch`` rules of ``cond``, ``while_loop`` and ``scan``.
 
 The graph of a branch or a body is made into one for all examples: it is run op by op inside a trace of its own, on tensors
-of one example of a level that begins there. A branch that examples choose differently is both branches and a selection. A
-loop whose examples end at different steps runs until the last one ends, and an example that has ended keeps its carry.
+of one example of a level that begins there. Where examples choose branches differently, both are run and selected from. A
+loop whose examples end at different steps runs until the last one ends, and an example that has ended keeps its carry. What
+an example does not take is computed for it on the operands of one that does, and is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+import numpy as np
 
 from firebrick.autodiff.batching import EXAMPLES, taken, with_examples
 from firebrick.core.aval import Aval
-from firebrick.core.batched import batched
+from firebrick.core.batched import Batched, batched
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
-from firebrick.core.dtypes import bool_
-from firebrick.core.levels import Level, enter, leave
+from firebrick.core.dtypes import bool_, int32
+from firebrick.core.hooks import hooks
+from firebrick.core.levels import Level, enter, leave, readable
 from firebrick.core.op import Batching
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, replay
 from firebrick.graph.control.gradients import alone, bind_scan, remembered
-from firebrick.ir import INTERNAL, Graph
+from firebrick.graph.control.while_gradients import sizes_of
+from firebrick.ir import CONSTANT, INTERNAL, Graph
 from firebrick.ops import OPS
 from firebrick.ops.batch_rules import operand_of_all
 
@@ -39,11 +44,15 @@ def _level(size: int) -> Iterator[Level]:
         leave(token)
 
 
+def _value(trace: Body, level: Level, aval: Aval, mapped: bool, device: Device) -> Tensor:
+    """An input of all examples."""
+    return trace.fresh(Aval((level.size, *aval.shape), aval.dtype) if mapped else aval, "carry", device)
+
+
 def _input(trace: Body, level: Level, aval: Aval, mapped: bool, device: Device) -> Tensor:
     """An input for one example."""
-    if not mapped:
-        return trace.fresh(aval, "carry", device)
-    return batched(level, trace.fresh(Aval((level.size, *aval.shape), aval.dtype), "carry", device))
+    made = _value(trace, level, aval, mapped, device)
+    return batched(level, made) if mapped else made
 
 
 def for_examples(graph: Graph, mapped: Flags, forced: Flags, size: int, device: Device) -> tuple[Graph, Flags]:
@@ -103,21 +112,75 @@ def _whole(b: Batching, i: int, mapped: bool) -> Tensor:
 
 
 def of_cond(b: Batching) -> tuple[Tensor, ...]:
-    """``cond``: one branch for all examples if they share ``pred``, else both and a selection."""
+    """``cond``: one branch for all examples if they share ``pred``, else the branches that at least one takes, and a selection.
+
+    An example that does not take a branch computes it on the operands of one that does: so what a branch does outside of its
+    condition, such as a loop without end, an index out of range or a NaN, comes into no result and no gradient. A branch that
+    no example takes is run only where it can do no harm.
+    """
     branches, device = b.params["branches"], b.operands[0].device
-    if b.mapped[0]:
-
-        def both(pred: Tensor, *operands: Tensor, branches: tuple[Graph, Graph]) -> tuple[Tensor, ...]:
-            first, second = (replay(g, operands, device) for g in branches)
-            return tuple(bind(OPS["where"], (pred, x, y), {}) for x, y in zip(first, second, strict=True))
-
-        chosen: tuple[Tensor, ...] = b.each(both)
-        return chosen
     forced = (True,) * len(branches[0].outputs)
     graphs = tuple(for_examples(g, b.mapped[1:], forced, b.size, device)[0] for g in branches)
-    params = remembered(("cond of examples", *map(id, graphs)), graphs, lambda: {"branches": graphs})
-    made: tuple[Tensor, ...] = bind(INTERNAL["cond"], b.operands, params)
-    return made
+    if not b.mapped[0]:
+        params = remembered(("cond of examples", *map(id, graphs)), graphs, lambda: {"branches": graphs})
+        made: tuple[Tensor, ...] = bind(INTERNAL["cond"], b.operands, params)
+        return made
+    pred, operands = b.operands[0], list(zip(b.operands[1:], b.mapped[1:], strict=True))
+    found = []
+    for takes, graph in zip((pred, bind(OPS["logical_not"], (pred,), {})), graphs, strict=True):
+        one = _one_of(takes)
+        given = [_of_those(takes, x, one) if mapped else x for x, mapped in operands]
+        some = None if _is_harmless(graph, b.mapped[1:]) else _some(takes)
+        found.append(replay(graph, given, device) if some is None else _if_some(some, graph, given, device))
+    return tuple(bind(OPS["where"], (_beside(pred, x), x, y), {}) for x, y in zip(*found, strict=True))
+
+
+def _beside(flags: Tensor, x: Tensor) -> Tensor:
+    """Flags of examples, in a shape that broadcasts with values of examples."""
+    found: Tensor = bind(OPS["reshape"], (flags,), {"shape": (*flags.shape, *(1,) * (x.ndim - 1))})
+    return found
+
+
+def _one_of(takes: Tensor) -> Tensor:
+    """The index of the first example that takes a branch or goes on, in a shape of one element; 0 if there is none."""
+    numbers = bind(OPS["cast"], (takes,), {"dtype": int32})
+    found: Tensor = bind(OPS["argmax"], (numbers,), {"axis": 0, "keepdims": True})
+    return found
+
+
+def _of_those(takes: Tensor, x: Tensor, one: Tensor) -> Tensor:
+    """The values of those examples that take a branch; for the others, as constants, those of ``one`` of them."""
+    instead = bind(OPS["take"], (x.detach(), one), {"axis": 0})
+    found: Tensor = bind(OPS["where"], (_beside(takes, x), x, instead), {})
+    return found
+
+
+def _is_harmless(graph: Graph, mapped: Flags) -> bool:
+    """Whether a graph may run although no example takes it: it is made of operations on elements, which end and raise no error,
+    and a NaN reaches no operand that examples share."""
+    shared = any(a.dtype.is_inexact and not m for a, m in zip(graph.inputs, mapped, strict=True))
+    return not shared and all(n.op is CONSTANT or (n.op.fusion in ("map", "move") and not n.op.indexes) for n in graph.nodes)
+
+
+def _if_some(some: Tensor, graph: Graph, operands: Sequence[Tensor], device: Device) -> Sequence[Tensor]:
+    """The results of a graph of all examples, or zeros if no example takes it, in which case it does not run."""
+    if hooks.trace() is not None or type(readable(some).storage.data) is Batched:
+        params = remembered(("cond of some examples", id(graph)), graph, lambda: {"branches": (graph, _zeros_of(graph))})
+        made: tuple[Tensor, ...] = bind(INTERNAL["cond"], (some, *operands), params)
+        return made
+    return replay(graph if some else _zeros_of(graph), operands, device)
+
+
+def _zeros_of(graph: Graph) -> Graph:
+    """The graph from the same inputs to zeros in place of its outputs."""
+    g = Graph(graph.inputs, [], (), graph.names)
+    avals = graph.avals
+    outputs = []
+    for i in graph.outputs:
+        zero = g.constant(np.zeros((), avals[i].dtype.np))
+        outputs.append(g.add(OPS["broadcast_to"], zero, shape=avals[i].shape)[0])
+    g.outputs = tuple(outputs)
+    return g
 
 
 def of_while(b: Batching) -> tuple[Tensor, ...]:
@@ -150,15 +213,25 @@ def _some(flags: Tensor) -> Tensor:
 def _until_all_end(body: Graph, shared: Flags, size: int, device: Device) -> Graph:
     """A step of all examples: those that go on, which the last input and output hold, take it."""
     consts = len(shared)
+    flags = (*shared, *(True,) * (len(body.inputs) - consts))
     with alone("a step of all examples", device) as trace, _level(size) as level:
-        flags = (*shared, *(True,) * (len(body.inputs) - consts))
-        given = [_input(trace, level, a, m, device) for a, m in zip(body.inputs, flags, strict=True)]
-        going = _input(trace, level, Aval((), bool_), True, device)
-        more, *after = replay(body, given, device)
-        kept = [bind(OPS["where"], (going, new, old), {}) for new, old in zip(after, given[consts:], strict=True)]
-        still = with_examples(level, bind(OPS["logical_and"], (going, more), {}))
-        trace.finish([_some(still), *(with_examples(level, t) for t in kept), still])
+        given = [_value(trace, level, a, m, device) for a, m in zip(body.inputs, flags, strict=True)]
+        going = _value(trace, level, Aval((), bool_), True, device)
+        more, *after = [with_examples(level, t) for t in replay(body, _of_going(level, going, given, flags), device)]
+        still = bind(OPS["logical_and"], (going, more), {})
+        trace.finish([_some(still), *_kept(going, after, given[consts:]), still])
     return trace.made()
+
+
+def _of_going(level: Level, going: Tensor, values: Sequence[Tensor], mapped: Sequence[bool]) -> list[Tensor]:
+    """Inputs for one example: those of an example that has ended are those of one that goes on."""
+    one = _one_of(going)
+    return [batched(level, _of_those(going, x, one)) if m else x for x, m in zip(values, mapped, strict=True)]
+
+
+def _kept(going: Tensor, after: Sequence[Tensor], before: Sequence[Tensor]) -> list[Tensor]:
+    """The carries of all examples after a step, which those take that go on."""
+    return [bind(OPS["where"], (_beside(going, x), x, y), {}) for x, y in zip(after, before, strict=True)]
 
 
 def _repeated(t: Tensor, mapped: bool, size: int) -> Tensor:
@@ -168,23 +241,67 @@ def _repeated(t: Tensor, mapped: bool, size: int) -> Tensor:
     return found
 
 
-def of_while_gradient(b: Batching) -> tuple[Tensor, ...] | None:
-    """``while_gradient``, if the loop has as many steps for all examples."""
-    body, back, consts, device = b.params["body"], b.params["back"], b.params["consts"], b.operands[0].device
-    ends = len(body.inputs) + 1
-    shared, carry, cotangents = b.mapped[:consts], b.mapped[consts + 1 : ends], (True,) * (len(b.operands) - ends)
+def of_while_gradient(b: Batching) -> tuple[Tensor, ...]:
+    """``while_gradient``: where examples have different numbers of steps, one that has ended takes no part in those that are
+    left, in any pass."""
+    body, backs, consts, device = b.params["body"], b.params["backs"], b.params["consts"], b.operands[0].device
+    sizes = sizes_of(body, backs)
+    shared, carry = b.mapped[:consts], b.mapped[consts + 1 : consts + 1 + sizes[0]]
     forward, flags = _steady(body, shared, carry, (), 1, b.size, device)
-    if b.mapped[consts] or flags[0]:
-        return None
-    behind, _ = for_examples(back, (*shared, *flags[1:], *cotangents), cotangents, b.size, device)
-    rest = (*flags[1:], *cotangents)
-    operands = (*b.operands[: consts + 1], *(_whole(b, consts + 1 + k, f) for k, f in enumerate(rest)))
+    several = b.mapped[consts] or flags[0]
+    if several:
+        forward = remembered(
+            ("while of examples", id(body), shared, b.size, device.name), body,
+            lambda: _until_all_end(body, shared, b.size, device),
+        )  # fmt: skip
+    first = (True,) * sizes[0] if several else flags[1:]
+    pred, start = b.operands[consts], [_whole(b, consts + 1 + k, f) for k, f in enumerate(first)]
+    if several:
+        going = _whole(b, consts, True)
+        pred, start = _some(going), [*start, going]
+    graphs: list[Graph] = []
+    for number, back in enumerate(backs):
+        own = (True,) * sizes[number + 1]
+        before = (*shared, *first, *(True,) * sum(sizes[1 : number + 1]))
+        if several:
+            graphs.append(_while_going(back, before, consts + sizes[0], b.size, device))
+        else:
+            graphs.append(for_examples(back, (*before, *own), own, b.size, device)[0])
+    rest = [_whole(b, k, True) for k in range(consts + 1 + sizes[0], len(b.operands))]
     params = remembered(
-        ("while gradient of examples", id(forward), id(behind), consts), (forward, behind),
-        lambda: {"body": forward, "back": behind, "consts": consts},
+        ("while gradient of examples", id(forward), *map(id, graphs), consts), (forward, graphs),
+        lambda: {"body": forward, "backs": tuple(graphs), "consts": consts},
     )  # fmt: skip
-    made: tuple[Tensor, ...] = bind(INTERNAL["while_gradient"], operands, params)
+    made: tuple[Tensor, ...] = bind(INTERNAL["while_gradient"], (*b.operands[:consts], pred, *start, *rest), params)
     return made
+
+
+def _while_going(back: Graph, before: Flags, ends: int, size: int, device: Device) -> Graph:
+    key = ("pass of those that go on", id(back), before, ends, size, device.name)
+    made: Graph = remembered(key, back, lambda: _make_while_going(back, before, ends, size, device))
+    return made
+
+
+def _make_while_going(back: Graph, before: Flags, ends: int, size: int, device: Device) -> Graph:
+    """A step of a pass for all examples, which those take that go on; which these are follows the carry of the loop.
+
+    Args:
+        back: The step for one example.
+        before: Which inputs before its own carry have examples.
+        ends: How many of these are shared values and the carry of the loop.
+        size: How many examples there are.
+        device: Where it runs.
+    """
+    count = len(back.outputs)
+    flags = (*before, *(True,) * count)
+    with alone("a step of all examples", device) as trace, _level(size) as level:
+        avals = list(zip(back.inputs, flags, strict=True))
+        given = [_value(trace, level, a, m, device) for a, m in avals[:ends]]
+        going = _value(trace, level, Aval((), bool_), True, device)
+        given += [_value(trace, level, a, m, device) for a, m in avals[ends:]]
+        after = [with_examples(level, t) for t in replay(back, _of_going(level, going, given, flags), device)]
+        trace.finish(_kept(going, after, given[len(given) - count :]))
+    return trace.made()
 
 
 def of_scan(b: Batching) -> tuple[Tensor, ...]:

@@ -268,7 +268,7 @@ def of_while(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
         made = bind(
             INTERNAL["while_gradient"],
             (*r.inputs, *zeros, *(gs[i] for i in flowing)),
-            {"body": body, "back": ordered, "consts": consts},
+            {"body": body, "backs": (ordered,), "consts": consts},
         )
     out: list[Tensor | None] = [None] * len(r.inputs)
     for i, g in zip((*summed, *(consts + 1 + k for k in flowing)), made, strict=True):

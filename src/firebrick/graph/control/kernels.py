@@ -80,24 +80,37 @@ def while_loop(backend: Backend, device: Device | None, *, body: Graph, consts: 
     return Kernel(run, step.plan.peak)
 
 
-def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back: Graph, consts: int) -> Kernel:
+def while_gradient(backend: Backend, device: Device | None, *, body: Graph, backs: Sequence[Graph], consts: int) -> Kernel:
     step = backend.compile(body, device)
     carries = len(body.inputs) - consts
-    undo = backend.compile(back, device, range(consts + carries, len(back.inputs)))
+    # the carries of the last pass are not kept, so its steps may write over them
+    donated = range(len(backs[-1].inputs) - len(backs[-1].outputs), len(backs[-1].inputs))
+    passes = [backend.compile(back, device, donated if back is backs[-1] else ()) for back in backs]
 
     def run(*operands: Any) -> tuple[Any, ...]:
         shared, pred = operands[:consts], operands[consts]
         carry: Sequence[Any] = operands[consts + 1 : consts + 1 + carries]
-        steps = []
+        seen: list[tuple[Any, ...]] = []  # for each step, the carries before it of the loop and of all passes until now
         while backend.to_host(pred):
-            steps.append(carry)
+            seen.append(tuple(carry))
             pred, *carry = step((*shared, *carry))
-        cotangents: Sequence[Any] = _copied(backend, device, operands[consts + 1 + carries :])
-        while steps:
-            cotangents = undo((*shared, *steps.pop(), *cotangents))
-        return tuple(cotangents)
+        results: list[Any] = []
+        at = consts + 1 + carries
+        for number, (back, undo) in enumerate(zip(backs, passes, strict=True)):
+            end = at + len(back.outputs)
+            carry, at = _copied(backend, device, operands[at:end]), end
+            final = number == len(backs) - 1
+            seen.reverse()  # each pass goes the other way than the one before
+            for k in range(len(seen)):
+                before = (*seen[k], *carry)
+                seen[k] = () if final else before
+                carry = undo((*shared, *before))
+                del before
+            results += carry
+        return tuple(results)
 
-    return Kernel(run, max(step.plan.peak, undo.plan.peak))  # and the carries of all steps, whose number is not known
+    # and the carries of all steps, whose number is not known
+    return Kernel(run, max(step.plan.peak, *(undo.plan.peak for undo in passes)))
 
 
 def scan(

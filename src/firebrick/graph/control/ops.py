@@ -2,8 +2,8 @@
 
 Their parameters hold the graphs that they run. Operands that every step sees come first (``consts`` of them), then the
 carry, then sequences. The rule of each gradient makes graphs of the gradients of its graphs, so it is again made
-of these operations, and may be differentiated like any other (but for the gradient of ``while_loop``, in reverse mode). So does
-the rule of forward mode with graphs of values and tangents.
+of these operations, and may be differentiated like any other. So does the rule of forward mode with graphs of values and
+tangents.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.errors import ShapeError, UnsupportedError
+from firebrick.core.errors import ShapeError
 from firebrick.core.op import Batching, Cost, Forward, Op, Operand, Vjp
-from firebrick.graph.control import examples, gradients, kernels, tangents
+from firebrick.graph.control import examples, gradients, kernels, tangents, while_gradients
 from firebrick.ir import INTERNAL, Graph, interpret
 
 
@@ -111,48 +111,55 @@ def while_loop_(*operands: Any, body: Graph, consts: int) -> tuple[Any, ...]:
     return tuple(np.array(c) for c in carry)
 
 
-# while_gradient: consts, pred, carry, then cotangents; `back` maps consts, a step's carry and cotangents to cotangents
+# while_gradient: consts, pred, carry, then the first carry of each pass over the steps (see ``while_gradients``); the graph of
+# a pass maps consts, the carries before the step of the loop and of earlier passes, and its own carry to the next one
 
 
-def _infer_while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Aval, ...]:
+def _infer_while_gradient(*operands: Any, body: Graph, backs: tuple[Graph, ...], consts: int) -> tuple[Aval, ...]:
     carries = len(body.inputs) - consts
     _infer_while(*operands[: consts + 1 + carries], body=body, consts=consts)
-    cotangents = operands[consts + 1 + carries :]
-    _fits("while_gradient", (*operands[:consts], *operands[consts + 1 : consts + 1 + carries], *cotangents), back)
-    return tuple(Aval(a.shape, a.dtype) for a in cotangents)
-
-
-def _no_second_order(cotangents: Any, r: Vjp) -> Sequence[Any]:
-    raise UnsupportedError(
-        "fb.while_loop has first derivatives in reverse mode inside jit, and further ones in forward mode over them",
-        "a gradient of its gradient",
-        "use fb.hessian or fb.jvp of the gradient, fb.scan where the number of steps is known, or take it outside of jit",
-    )
+    shared, end = operands[:consts], consts + 1 + carries
+    for back in backs:
+        start, end = end, end + len(back.outputs)
+        _fits("while_gradient", (*shared, *operands[consts + 1 : end]), back)
+        found = [Aval(a.shape, a.dtype) for a in operands[start:end]]
+        if _outputs(back) != found:
+            raise ShapeError(
+                "while_gradient: a carry keeps its shapes", f"{_outputs(back)} from {found}", "report this as a bug"
+            )
+    return tuple(Aval(a.shape, a.dtype) for a in operands[consts + 1 + carries :])
 
 
 @_control(
     _SOME,
     _infer_while_gradient,
-    _no_second_order,
-    (),
+    while_gradients.of_while_gradient,
+    ("inputs",),
     kernels.while_gradient,
     examples.of_while_gradient,
     tangents.of_while_gradient,
 )
-def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Any, ...]:
-    """The cotangents before a while_loop: the loop runs again, its carries are kept, and the backward steps run in reverse
-    order."""
+def while_gradient(*operands: Any, body: Graph, backs: tuple[Graph, ...], consts: int) -> tuple[Any, ...]:
+    """The last carries of passes over the steps of a while_loop, which runs first: the first pass in reverse order, and each
+    one in the other direction than the one before."""
     carries = len(body.inputs) - consts
     shared, pred, carry = operands[:consts], operands[consts], operands[consts + 1 : consts + 1 + carries]
-    steps = []
+    steps: list[tuple[Any, ...]] = []
     while pred:
-        steps.append(carry)
+        steps.append(tuple(carry))
         pred, *found = _run(body, (*shared, *carry))
         carry = tuple(found)
-    cotangents = operands[consts + 1 + carries :]
-    for carry in reversed(steps):
-        cotangents = _run(back, (*shared, *carry, *cotangents))
-    return tuple(np.array(c) for c in cotangents)
+    results: list[Any] = []
+    end = consts + 1 + carries
+    for back in backs:
+        start, end = end, end + len(back.outputs)
+        carry = operands[start:end]
+        steps.reverse()
+        for k, before in enumerate(steps):
+            steps[k] = (*before, *carry)
+            carry = _run(back, (*shared, *before, *carry))
+        results += carry
+    return tuple(np.array(c) for c in results)
 
 
 # scan: consts, carry, sequences; the graph maps consts, carry and elements to the next carry and elements of the results

@@ -20,6 +20,7 @@ from firebrick.core.op import Forward
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import replay
 from firebrick.graph.control.gradients import alone, bind_scan, remembered
+from firebrick.graph.control.while_gradients import parts, sizes_of
 from firebrick.ir import INTERNAL, Graph
 
 Flags = tuple[bool, ...]
@@ -163,27 +164,33 @@ def of_while(f: Forward) -> tuple[Tensor | None, ...]:
 
 
 def of_while_gradient(f: Forward) -> tuple[Tensor | None, ...]:
-    """``while_gradient``: the loop over the carry and its tangents, and the backward steps of both."""
-    body, back, consts, device = f.params["body"], f.params["back"], f.params["consts"], f.operands[0].device
-    carries = len(body.inputs) - consts
-    ends = consts + 1 + carries
-    cotangents = len(f.operands) - ends
+    """``while_gradient``: the loop over the carry and its tangents, and passes over both."""
+    body, backs, consts, device = f.params["body"], f.params["backs"], f.params["consts"], f.operands[0].device
+    sizes = sizes_of(body, backs)
     given = _moving(f)
-    start = (*given[:consts], *given[consts + 1 : ends])
-    made, moving, _ = _steady(body, start, (consts, consts + carries), 1, (consts, carries), (1, carries), device)
-    behind, all_moving, flags = _steady(
-        back, (*moving, *given[ends:]), (consts + carries, consts + carries + cotangents), 0, (consts, carries, cotangents),
-        (cotangents,), device,
-    )  # fmt: skip
+    moving = (*given[:consts], *given[consts + 1 : consts + 1 + sizes[0]])
+    made, moving, _ = _steady(body, moving, (consts, consts + sizes[0]), 1, (consts, sizes[0]), (1, sizes[0]), device)
     shared = _group(f, 0, consts, moving[:consts])
-    carry = _group(f, consts + 1, ends, moving[consts:])
-    last = _group(f, ends, len(f.operands), all_moving[consts + carries :])
+    carries = _group(f, consts + 1, consts + 1 + sizes[0], moving[consts:])
+    graphs: list[Graph] = []
+    flags: list[Flags] = []
+    for number, back in enumerate(backs):
+        start = consts + sum(sizes[: number + 1])  # of the carry among the inputs of the pass; pred is an operand before it
+        stop = start + sizes[number + 1]
+        graph, moving, moves = _steady(
+            back, (*moving, *given[start + 1 : stop + 1]), (start, stop), 0, (consts, *sizes[: number + 2]),
+            (sizes[number + 1],), device,
+        )  # fmt: skip
+        graphs.append(graph)
+        flags.append(moves)
+        carries += _group(f, start + 1, stop + 1, moves)
     params = remembered(
-        ("while gradient of tangents", id(made), id(behind)), (made, behind),
-        lambda: {"body": made, "back": behind, "consts": len(shared)},
+        ("while gradient of tangents", id(made), *map(id, graphs)), (made, graphs),
+        lambda: {"body": made, "backs": tuple(graphs), "consts": len(shared)},
     )  # fmt: skip
-    found = bind(INTERNAL["while_gradient"], (*shared, f.operands[consts], *carry, *last), params)
-    return tuple(_tangents_of(found, flags))
+    found = bind(INTERNAL["while_gradient"], (*shared, f.operands[consts], *carries), params)
+    results = parts(found, [len(moves) + sum(moves) for moves in flags])
+    return tuple(t for result, moves in zip(results, flags, strict=True) for t in _tangents_of(result, moves))
 
 
 def of_scan(f: Forward) -> tuple[Tensor | None, ...]:

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
 
-from firebrick.autodiff.batching import any_example
+from firebrick.autodiff.batching import any_example, of_all_examples
 from firebrick.autodiff.residuals import save
 from firebrick.autodiff.tape import no_grad, note_choice, own_handle, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
+from firebrick.core.batched import Batched
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_, python_scalar
-from firebrick.core.errors import DTypeError, OperandError, ShapeError
+from firebrick.core.errors import DataDependentError, DTypeError, OperandError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import undone
-from firebrick.core.levels import level_of
+from firebrick.core.levels import readable
 from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
-from firebrick.graph.control.body import Body, body, share
+from firebrick.graph.control.body import Body, Eager, body, share
 from firebrick.graph.control.gradients import bind_scan
 from firebrick.graph.control.ops import cond_ as COND
 from firebrick.graph.control.ops import while_loop_ as WHILE
@@ -70,17 +71,41 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     if not isinstance(pred, bool):
         _check_pred("cond: pred", pred)
     trace = current.get()
-    if trace is None and not isinstance(pred, bool) and level_of(pred) is not None:
+    if not isinstance(pred, bool) and trace is None and _differs(pred):
+        with suppress(UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
+            return _staged_cond(pred, true_fn, false_fn, operands, Eager)
         return _chosen(pred, true_fn, false_fn, operands)
     if trace is None or isinstance(pred, bool):
         if not isinstance(pred, bool):
             note_choice()
         chosen: R = _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
         return chosen
-    device = trace.device or pred.device
+    return _staged_cond(pred, true_fn, false_fn, operands, Body)
+
+
+def _differs(pred: Tensor) -> bool:
+    """Whether the examples of ``vmap`` have different values."""
+    return type(readable(pred).storage.data) is Batched
+
+
+def _chosen(pred: Tensor, true_fn: Callable[..., R], false_fn: Callable[..., R], operands: tuple[Any, ...]) -> R:
+    """Both branches, and a selection."""
+    result = _Tree("cond: the result of true_fn", _owned(true_fn(*_copies(operands, own_handle))))
+    other = _owned(false_fn(*_copies(operands, own_handle)))
+    others = result.same("cond: both branches return", other, "the result of true_fn", "the result of false_fn")
+    chosen: R = result.build([bind(OPS["where"], (pred, a, b), {}) for a, b in zip(result.leaves, others, strict=True)])
+    return chosen
+
+
+def _staged_cond(
+    pred: Tensor, true_fn: Callable[..., R], false_fn: Callable[..., R], operands: tuple[Any, ...], kind: type[Body]
+) -> R:
+    """``cond`` as one operation: in a trace, and outside of one where the examples of ``vmap`` choose each by itself."""
+    trace = current.get()
+    device = pred.device if trace is None else trace.device or pred.device
     bodies, found = [], []
     for fn, which in ((true_fn, "true_fn"), (false_fn, "false_fn")):
-        with body(f"{which} of fb.cond", device) as b:
+        with body(f"{which} of fb.cond", device, kind=kind) as b:
             found.append(_Tree(f"cond: the result of {which}", fn(*_copies(operands, b.own))))
             bodies.append(b)
     result = found[0]
@@ -90,22 +115,13 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
         b.finish([*tree.leaves, *(b.handle(c.number, device) if o is b else holding for o in bodies for c in o.checks)])
     share(bodies)
     checks = [c for b in bodies for c in b.checks]
-    chosen = result.tree
+    chosen: R = result.tree
     if not (result.leaves or checks):
         return chosen
     branches = tuple(b.made() for b in bodies)
     made = bind(COND, (pred, *bodies[0].operands()), {"branches": branches})
     _look(trace, checks, made[len(result.leaves) :])
     chosen = result.build(made[: len(result.leaves)])
-    return chosen
-
-
-def _chosen(pred: Tensor, true_fn: Callable[..., R], false_fn: Callable[..., R], operands: tuple[Any, ...]) -> R:
-    """Outside of a trace, a branch that the examples of ``vmap`` choose each by itself: both, and a selection."""
-    result = _Tree("cond: the result of true_fn", _owned(true_fn(*_copies(operands, own_handle))))
-    other = _owned(false_fn(*_copies(operands, own_handle)))
-    others = result.same("cond: both branches return", other, "the result of true_fn", "the result of false_fn")
-    chosen: R = result.build([bind(OPS["where"], (pred, a, b), {}) for a, b in zip(result.leaves, others, strict=True)])
     return chosen
 
 
@@ -141,7 +157,10 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
         going: Tensor | None = None  # under ``vmap``: which examples go on
         while True:
             pred = _pred(cond_fn(_owned(now)))
-            if not isinstance(pred, bool) and level_of(pred) is not None:
+            if not isinstance(pred, bool) and _differs(pred):
+                if going is None and carry.leaves:
+                    with suppress(UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
+                        return _staged_while(cond_fn, body_fn, _Tree("while_loop: init", now), pred, Eager)
                 going = pred if going is None else bind(OPS["logical_and"], (going, pred), {})
                 pred = any_example(going)
             if not pred:
@@ -152,9 +171,17 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
             now = _owned(carry.build(after))
     if not carry.leaves:
         raise OperandError("while_loop: init holds at least one tensor", repr(init), "put changing tensors into the carry")
-    device = trace.device or carry.leaves[0].device
-    pred = _staged_pred(cond_fn(carry.again()), trace, device)
-    with body("the body of fb.while_loop", device) as b:
+    pred = _staged_pred(cond_fn(carry.again()), trace, trace.device or carry.leaves[0].device)
+    return _staged_while(cond_fn, body_fn, carry, pred, Body)
+
+
+def _staged_while(
+    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], carry: _Tree, pred: Tensor, kind: type[Body]
+) -> C:
+    """``while_loop`` as one operation: in a trace, and outside of one where the examples of ``vmap`` end each by itself."""
+    trace = current.get()
+    device = (None if trace is None else trace.device) or carry.leaves[0].device
+    with body("the body of fb.while_loop", device, kind=kind) as b:
         after = carry.same("while_loop: the carry keeps", body_fn(carry.build([b.input(t, "carry") for t in carry.leaves])))
         more = _staged_pred(cond_fn(carry.build(list(map(own_handle, after)))), b, device)
         flags = []
@@ -164,7 +191,8 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
             more = bind(OPS["logical_and"], (more, ok), {})
         b.finish([more, *after, *flags])
     graph, consts = b.made(), b.operands()
-    holding = [trace.constant(np.asarray(True), device) for _ in flags]
+    true = np.asarray(True)
+    holding = [hooks.from_host(true, device) if trace is None else trace.constant(true, device) for _ in flags]
     made = bind(WHILE, (*consts, pred, *carry.leaves, *holding), {"body": graph, "consts": len(consts)})
     _look(trace, b.checks, made[len(carry.leaves) :])
     last: C = carry.build(made[: len(carry.leaves)])
@@ -252,10 +280,13 @@ def _traced_scan(
     return carry.build(made[:ends]), result.build(made[ends:results])
 
 
-def _look(trace: Trace, checks: Sequence[Check], flags: Sequence[Tensor]) -> None:
-    """Let each run check the conditions of bodies."""
+def _look(trace: Trace | None, checks: Sequence[Check], flags: Sequence[Tensor]) -> None:
+    """Let each run check the conditions of bodies; outside of a trace, check them now, for all examples."""
     for c, flag in zip(checks, flags, strict=True):
-        trace.check(flag, c.error)
+        if trace is not None:
+            trace.check(flag, c.error)
+        elif not of_all_examples(flag):
+            raise c.error()
 
 
 def _staged_pred(pred: Any, trace: Trace, device: Device) -> Tensor:

@@ -20,7 +20,7 @@ from firebrick.core.errors import OperandError
 _HEAD, _TUPLE = object.__basicsize__, tuple.__basicsize__
 _FLAGS = _HEAD + 6 * ctypes.sizeof(ctypes.c_void_p)  # after address, rank, sizes, strides, base and dtype
 _GOOD = 0x101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED
-_ARRAYS = {np.ndarray}
+_ARRAY = id(np.ndarray)  # the class of an array, which stands last in its header
 
 
 class AddressTable:
@@ -47,17 +47,23 @@ class AddressTable:
         Raises:
             OperandError: One of them is no NumPy array, or they do not fit.
         """
-        if not _ARRAYS.issuperset(map(type, arrays)) or not 0 <= at <= len(self._words) - len(arrays):
-            kinds = ", ".join(sorted({type(a).__name__ for a in arrays})) or "none"
-            raise OperandError(
-                f"NumPy arrays for positions in [0, {len(self._words)})", f"{len(arrays)} of {kinds}, from {at} on"
-            )
-        if _at_head():
-            held = tuple(arrays)  # its items, pointers to the arrays, follow its own header
-            flags = native().addresses(id(held) + _TUPLE, self.address + 8 * at, len(held), _HEAD, _FLAGS)
+        held = tuple(arrays)
+        if not 0 <= at <= len(self._words) - len(held):
+            raise self._refused(at, held)
+        if _at_head():  # its items, pointers to the arrays, follow its own header
+            flags = native().addresses(id(held) + _TUPLE, self.address + 8 * at, len(held), _HEAD, _FLAGS, _ARRAY)
+            if flags < 0:
+                raise self._refused(at, held)
             return bool(flags & _GOOD == _GOOD)
-        self._words[at : at + len(arrays)] = [a.ctypes.data for a in arrays]
-        return all(map(_good, arrays))
+        if any(type(a) is not np.ndarray for a in held):
+            raise self._refused(at, held)
+        self._words[at : at + len(held)] = [a.ctypes.data for a in held]
+        return all(map(_good, held))
+
+    def _refused(self, at: int, given: tuple[Any, ...]) -> OperandError:
+        kinds = ", ".join(sorted({type(a).__name__ for a in given})) or "none"
+        wanted = f"NumPy arrays for positions in [0, {len(self._words)})"
+        return OperandError(wanted, f"{len(given)} of {kinds}, from {at} on")
 
     def put_address(self, at: int, address: int) -> None:
         """Write one address."""
@@ -80,6 +86,8 @@ def _at_head() -> bool:
     )  # fmt: skip
     items = (ctypes.c_void_p * len(samples)).from_address(id(samples) + _TUPLE)
     if list(items) != [id(a) for a in samples]:
+        return False
+    if {ctypes.c_void_p.from_address(id(a) + _HEAD - ctypes.sizeof(ctypes.c_void_p)).value for a in samples} != {_ARRAY}:
         return False
     flags = [ctypes.c_int.from_address(id(a) + _FLAGS).value & _GOOD for a in samples]
     if [f == _GOOD for f in flags] != [_good(a) for a in samples]:

@@ -12,6 +12,7 @@ import ctypes
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from firebrick.backends.cpu.runtime import forkjoin
 from firebrick.backends.cpu.runtime.arena import ALIGNMENT, aligned
 from firebrick.backends.cpu.runtime.runner import ADDRESSES, RUN, RUNNER
+from firebrick.backends.cpu.runtime.slots import SLOTS, install
 from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec import faults
 from firebrick.compiler.targets.llvm.host import Module, Options, compile_ir
@@ -55,16 +57,17 @@ class Native:
         target = Target.host()
         for name in forkjoin.LIBRARIES:
             ctypes.CDLL(name)
-        self.module: Module = compile_ir(forkjoin.pool_ir(target, how) + RUNNER, target, options=_INLINED).pin()
+        self.module: Module = compile_ir(forkjoin.pool_ir(target, how) + RUNNER + SLOTS, target, options=_INLINED).pin()
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         self.init = self.module.function(forkjoin.INIT, None, pointer)
         self.ring = self.module.function(forkjoin.RING, None, pointer)
         self.worker = self.module.function(forkjoin.WORKER, None, pointer, word)
         self.parallel_for = self.module.function(forkjoin.PARALLEL_FOR, None, pointer, pointer, pointer, word, word, pointer)
         self.run = self.module.function(RUN, word, pointer, pointer, pointer, pointer, word)
-        self.addresses = self.module.function(ADDRESSES, word, pointer, pointer, word, word, word)
+        self.addresses = self.module.function(ADDRESSES, word, pointer, pointer, word, word, word, pointer)
         self.ticks = self.module.function(forkjoin.TICKS, word)
         self.ticks_per_us = self._rate()
+        install(partial(self.module.function, locked=True))
 
     def _rate(self) -> float:
         """Ticks of the processor's clock in a microsecond, from some 0.2 ms of both clocks."""

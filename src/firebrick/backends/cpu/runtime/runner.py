@@ -145,14 +145,30 @@ whole:
   ret i64 %turn
 }}
 
-; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have
-define i64 @{ADDRESSES}(ptr %objects, ptr %to, i64 %count, i64 %offset, i64 %flags) {{
+; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have, or
+; -1, and no pointers, if the class of an object, the pointer in front of the offset, is not `class`
+define i64 @{ADDRESSES}(ptr %objects, ptr %to, i64 %count, i64 %offset, i64 %flags, ptr %class) {{
 entry:
+  %classat = sub i64 %offset, 8
   %any = icmp sgt i64 %count, 0
-  br i1 %any, label %loop, label %leave
+  br i1 %any, label %check, label %leave
+check:
+  %k = phi i64 [ 0, %entry ], [ %k1, %kin ]
+  %givenp = getelementptr ptr, ptr %objects, i64 %k
+  %given = load ptr, ptr %givenp
+  %kindp = getelementptr i8, ptr %given, i64 %classat
+  %kind = load ptr, ptr %kindp
+  %same = icmp eq ptr %kind, %class
+  br i1 %same, label %kin, label %other
+other:
+  ret i64 -1
+kin:
+  %k1 = add i64 %k, 1
+  %left = icmp slt i64 %k1, %count
+  br i1 %left, label %check, label %loop
 loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %all = phi i32 [ -1, %entry ], [ %both, %loop ]
+  %i = phi i64 [ 0, %kin ], [ %next, %loop ]
+  %all = phi i32 [ -1, %kin ], [ %both, %loop ]
   %from = getelementptr ptr, ptr %objects, i64 %i
   %object = load ptr, ptr %from
   %field = getelementptr i8, ptr %object, i64 %offset

@@ -136,15 +136,16 @@ class Module:
         """The address of a function."""
         return self.addresses[name]
 
-    def function(self, name: str, result: Any = None, *operands: Any) -> Callable[..., Any]:
+    def function(self, name: str, result: Any = None, *operands: Any, locked: bool = False) -> Callable[..., Any]:
         """A callable that calls a function without the GIL; it keeps the module in memory.
 
         Args:
             name: Name of the function.
             result: ``ctypes`` type of its result; None for void.
             operands: ``ctypes`` types of its arguments.
+            locked: Whether the call keeps the GIL, for functions that read Python objects.
         """
-        made = ctypes.CFUNCTYPE(result, *operands)(self.addresses[name])
+        made = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(result, *operands)(self.addresses[name])
         made.module = self  # type: ignore[attr-defined]  # the callable keeps the code alive
         return made
 

@@ -17,6 +17,7 @@ from firebrick.compiler.targets.llvm.contract.choose import (
     UNIT,
     Variant,
     choose,
+    k_step,
     reads_directly,
     stores_directly,
     tile_cycles,
@@ -60,16 +61,25 @@ class Alternative:
         if v.dots and not new.get("dots", True):
             v = choose(p, target, dots=False)
         changed = replace(v, **new)  # type: ignore[arg-type]
-        return _consistent(p, changed, target)
+        return _consistent(p, changed, target, "kc" in new)
 
 
-def _consistent(p: Problem, v: Variant, target: Target) -> Variant:
-    """The variant with what follows from its tile, its blocks of k and its packing."""
+def _consistent(p: Problem, v: Variant, target: Target, blocked: bool) -> Variant:
+    """The variant with what follows from its tile, its blocks of k and its packing.
+
+    Args:
+        p: The problem.
+        v: The variant.
+        target: The target.
+        blocked: Whether the blocks of k are other ones than ``choose`` selects. Those that it selects stay as they are, since
+            they decide which numbers are added in which order.
+    """
     if v.dots:
         return v
     type_ = compute_type(p.c.dtype)
     vl = target.width_bits // (8 * bytes_of(type_))
-    kc = v.kc if v.kc >= p.k else -(-v.kc // vl) * vl
+    step = k_step(p.b, vl)
+    kc = -(-v.kc // step) * step if blocked and v.kc < p.k else v.kc
     mc, nc = -(-v.mc // v.mr) * v.mr, -(-v.nc // v.nr) * v.nr
     staged = not stores_directly(p, v.nr) or (kc < p.k and p.c.dtype not in ("float32", "float64"))
     b = v.b if v.b != DIRECT or (reads_directly(p.b, type_) and p.b.lanes[0].stride == 1) else UNIT
@@ -113,8 +123,9 @@ def _blocks(p: Problem, target: Target) -> Iterator[Alternative]:
             yield made
 
     if v.dots:
-        for nc in (v.nc // 2, v.nc * 2, v.nc * 4):
-            if nc >= v.nr:
+        for columns in (v.nc // 2, v.nc * 2, v.nc * 4):
+            nc = columns // v.nr * v.nr  # whole groups, which a kernel computes
+            if nc:
                 yield from new(f"nc={nc}", 1.1, nc=nc)
         yield from new("blocked", 1.2, "blocked", dots=False)
         return

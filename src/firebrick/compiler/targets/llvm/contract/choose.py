@@ -70,7 +70,7 @@ def choose(p: Problem, target: Target, dots: bool = True) -> Variant:
     b_direct = reads_directly(p.b, type_) and p.b.lanes[0].stride == 1
     b = DIRECT if b_direct and _packing_costs_more(p.m, p.k, p.n, nr, size) else UNIT
     once = b == DIRECT and p.m <= mr and p.k <= LONGEST  # no element is read twice, so k needs no cache blocking
-    kc = max(1, p.k) if once else _k_block(p.k, nr, vl, size, _k_granularity(p.b, vl))
+    kc = max(1, p.k) if once else _k_block(p.k, nr, vl, size, k_step(p.b, vl))
     staged = not stores_directly(p, nr) or (kc < p.k and p.c.dtype not in ("float32", "float64"))
     batch = prod(p.batch)
     a = DIRECT if reads_directly(p.a, type_) and _rows_avoid_conflicts(p.m, p.k, p.a, p.n <= nr, size) else UNIT
@@ -145,9 +145,8 @@ def _cycles(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.25
 
 
-def _k_block(k: int, nr: int, vl: int, size: int, granularity: int) -> int:
+def _k_block(k: int, nr: int, vl: int, size: int, step: int) -> int:
     """Steps of k in a block: a panel of B fills two thirds of a 48 KiB first-level cache, and blocks have similar sizes."""
-    step = vl if granularity == 1 else granularity
     largest = max(step, min(384, (32 << 10) // (nr * size)) // step * step)
     if k <= largest * 3 // 2:  # one block somewhat too large costs less than adding a second one to C
         return max(1, k)
@@ -155,13 +154,13 @@ def _k_block(k: int, nr: int, vl: int, size: int, granularity: int) -> int:
     return -(-k // (blocks * step)) * step
 
 
-def _k_granularity(b: FactorLayout, vl: int) -> int:
-    """The number of steps that a block of k should be a multiple of: the taps of a kernel, or a row of an image whose length
-    is no multiple of a vector."""
-    last = b.k[-1]
-    if period(b) == 1 and len(b.k) > 1 and last.stride == 1 and last.size % vl and last.size <= 2 * vl:
+def k_step(b: FactorLayout, vl: int) -> int:
+    """The number of steps that a block of k should be a multiple of: the taps of a kernel, a row of an image whose length is
+    no multiple of a vector, or a vector."""
+    taps, last = period(b), b.k[-1]
+    if taps == 1 and len(b.k) > 1 and last.stride == 1 and last.size % vl and last.size <= 2 * vl:
         return last.size
-    return period(b)
+    return taps if taps > 1 else vl
 
 
 def _packing_costs_more(m: int, k: int, n: int, nr: int, size: int) -> bool:
