@@ -1,7 +1,8 @@
 """``forms_text``: the intermediate representations of a graph, as text, for every target.
 
 These are the graph, its groups, their specifications, the kernel IR of their naive forms, and the code of their kernels. An
-engine gives its groups and what prints their code.
+engine gives its groups and what prints their code. Specifications are imported when some are printed: the command needs the
+names of the forms when it starts.
 """
 
 from __future__ import annotations
@@ -10,10 +11,6 @@ from collections.abc import Callable, Sequence
 from textwrap import indent
 
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.naive import naive
-from firebrick.compiler.spec.base import key
-from firebrick.compiler.spec.kinds import spec_of
-from firebrick.compiler.spec.text import printed
 from firebrick.ir import Graph
 
 FORMS = ("graph", "groups", "specs", "naive", "code")
@@ -53,10 +50,17 @@ def forms_text(
 
 
 def _spec(body: Graph) -> str:
+    from firebrick.compiler.spec.base import key
+    from firebrick.compiler.spec.kinds import spec_of
+    from firebrick.compiler.spec.text import printed
+
     spec = spec_of(body)
     return f"{printed(spec)}\nkey {key(spec)}"
 
 
 def _naive(body: Graph) -> str:
+    from firebrick.compiler.naive import naive
+    from firebrick.compiler.spec.kinds import spec_of
+
     form = naive(spec_of(body))
     return "\n".join(str(step.function) for step in form.steps)
