@@ -446,3 +446,14 @@ def test_python_floats_beside_tensors_of_float64_are_not_rounded() -> None:
     assert fb.asarray([[x, 0.2], [0.3, 0.4]]).tolist() == [[0.1, 0.2], [0.3, 0.4]]
     assert fb.asarray([fb.asarray(1j, dtype=fb.complex128), 0.1j]).tolist() == [1j, 0.1j]
     assert fb.asarray([fb.asarray(0.5), 0.25]).dtype is fb.float32
+
+
+def test_integers_beyond_64_bits_are_numbers() -> None:
+    with pytest.raises(fb.DTypeError, match=r"values must lie in the range of int64"):
+        fb.asarray([2**64])
+    assert fb.asarray([2**64, 1.5]).tolist() == [2.0**64, 1.5]
+    assert fb.asarray(2**64, dtype=fb.float32).item() == 2.0**64
+    with pytest.raises(fb.DTypeError, match="numbers lie in the range of float64"):
+        fb.asarray([10**400, 1.5])
+    with pytest.raises(fb.OperandError, match="asarray takes numbers"):
+        fb.asarray([None])

@@ -112,6 +112,15 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise OperandError(
             "asarray: nested lists must be rectangular", f"{type(obj).__name__} {obj!r:.60}", "pad the rows to one length"
         ) from None
+    if host.dtype.kind == "O" and host.size and all(isinstance(v, (int, float)) for v in host.flat):  # ints beyond 64 bits
+        dt = (
+            default_dtype("int" if _whole(obj) else "float", goal) if dtype is None else dtypes.dtype_argument("asarray", dtype)
+        )
+        check_fits("asarray", host, dt)
+        try:
+            host = host.astype(np.float64)
+        except OverflowError:
+            raise DTypeError("asarray: numbers lie in the range of float64", f"{obj!r:.60}", "scale them") from None
     if host.dtype.kind not in "biufc" and dtypes.python_kind(host.dtype.type) is None:
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
     if host.dtype.kind == "f" and host.size and np.abs(host).max() >= 1 << 53 and _whole(obj):

@@ -37,6 +37,20 @@ def test_an_adapter_has_the_name_of_its_api_as_well() -> None:
             fb.device(f"{other}:0")
 
 
+def test_the_forms_of_a_graph_are_those_that_a_device_runs() -> None:
+    def step(a: fb.Tensor, b: fb.Tensor) -> fb.Tensor:
+        return fb.softmax(a @ b, axis=-1)
+
+    device = fb.device(GPU)
+    a, b = fb.ones((4, 5), device=GPU), fb.ones((5, 6), device=GPU)
+    compiled = fb.jit(step)
+    shown = device.backend.forms(compiled.graph(a, b), ("groups", "specs", "naive", "code"), device)
+    assert "fused × 2" in compiled.explain(a, b)
+    assert shown.count(" = fused(") == shown.count("\n  key ") == shown.count("// launch 0, grid (") == 2
+    assert shown.count("fn main(@builtin(workgroup_id)") == shown.count("// launch ")
+    assert "runs it operation by operation" not in shown
+
+
 def test_a_dtype_that_gpus_lack_is_refused_with_the_cast_to_write() -> None:
     with pytest.raises(fb.DTypeError, match=r"cannot store float64\nRemedy: cast first: fb.astype\(x, fb.float32\)"):
         on_gpu(np.ones(3))

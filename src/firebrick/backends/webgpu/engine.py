@@ -20,9 +20,10 @@ from firebrick.backends.webgpu.adapters import DRIVERS, adapters
 from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.groups import CompiledGroup, Groups
-from firebrick.backends.webgpu.lowering import POLICY, kind_of
+from firebrick.backends.webgpu.lowering import POLICY, kind_of, lowered_body
 from firebrick.backends.webgpu.tuning import selected
 from firebrick.compiler import Executable, Kernel, build, call
+from firebrick.compiler.forms import forms_text
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
@@ -192,7 +193,15 @@ class WebGpuBackend(Backend):
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
     ) -> Executable:
         device = device or self.first_device()
+        fused, reasons, refused = self._fused(graph, device)
+        program = build(self, fused, device, donate, ready)
+        program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
+        return program
+
+    def _fused(self, graph: Graph, device: Device) -> tuple[Graph, list[str], list[str]]:
+        """A program with its groups, why operations are in none, and why groups have no kernels."""
         groups = self.groups(device)
+        reasons: list[str] = []
         refused: list[str] = []
 
         def proved(body: Graph) -> bool:
@@ -201,11 +210,18 @@ class WebGpuBackend(Backend):
                 refused.append(f"{', '.join(n.op.name for n in body.nodes)}: {found}")
             return not isinstance(found, str)
 
-        reasons: list[str] = []
-        fused = fuse(graph, kind_of, POLICY, reasons, proved=proved)
-        program = build(self, fused, device, donate, ready)
-        program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
-        return program
+        return fuse(graph, kind_of, POLICY, reasons, proved=proved), reasons, refused
+
+    def forms(self, graph: Graph, which: tuple[str, ...], device: Device | None = None) -> str:
+        device = device or self.first_device()
+        fused, reasons, refused = self._fused(graph, device)
+        driver = self.groups(device).gpu.measured
+
+        def code(body: Graph) -> str:
+            launches = lowered_body(body, driver).launches
+            return "\n".join(f"// launch {k}, grid {s.grid}\n{s.shader.text}" for k, s in enumerate(launches))
+
+        return forms_text(graph, fused, which, f"WGSL for {self.properties(device)['name']}", code, reasons, refused)
 
     def kernel(
         self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device | None,
