@@ -138,6 +138,10 @@ class Tensor:
         """Operators of a NumPy scalar and a tensor; NumPy's functions of tensors raise."""
         return _call["universal"](ufunc, method, inputs, settings)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Functions of NumPy that read tensors."""
+        return _call["array_function"](function, args, kwargs)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.node is not None or isinstance(self.storage.data, Absent):
             _call["constant"](self, "NumPy array")
