@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import firebrick as fb
 from firebrick.core.storage import BORROWED
@@ -451,16 +452,15 @@ def test_python_floats_beside_tensors_of_float64_are_not_rounded() -> None:
 @pytest.mark.parametrize("transform", [lambda f: f, fb.jit], ids=["eager", "jit"])
 def test_python_numbers_beside_tensors_take_their_dtype_and_device_at_any_depth(transform: Any) -> None:
     t, half = fb.asarray(1.0), fb.asarray(1.0, dtype=fb.float16)
-    made = transform(lambda v: fb.asarray(v))
     for given, dtype, device in (
         ([t, 2], "float32", "cpu:0"), ([[t], [2]], "float32", "cpu:0"), ([fb.ones(2), [1, 2]], "float32", "cpu:0"),
         ([half, 2.5], "float16", "cpu:0"), ([[half], [2.5]], "float16", "cpu:0"), ([t, 1j], "complex64", "cpu:0"),
         ([t, np.float64(0.1)], "float64", "cpu:0"), ([fb.asarray(1.0, device="numpy:0"), 2.0], "float32", "numpy:0"),
     ):  # fmt: skip
-        found = made(given)
+        found = transform(lambda v: fb.asarray(v))(given)
         assert (found.dtype.name, found.device.name) == (dtype, device), given
     with pytest.raises(fb.DTypeError, match=r"\[-128, 127\]"):
-        made([fb.asarray(1, dtype=fb.int8), 300])
+        transform(lambda v: fb.asarray(v))([fb.asarray(1, dtype=fb.int8), 300])
     rotation = fb.grad(lambda v: fb.asarray([[fb.cos(v), -fb.sin(v)], [fb.sin(v), 2]])[0, 1])
     assert transform(rotation)(fb.asarray(0.0)).item() == -1.0
 
