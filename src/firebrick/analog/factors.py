@@ -39,8 +39,6 @@ def keep(gradient: Tensor, factors: tuple[Factors, ...]) -> None:
         gradient: Of a tile's weights.
         factors: Of each use of the tile, in their order.
     """
-    if _keep_sum not in sums:  # from the first tile on, which passes without tiles need not wait for
-        sums.append(_keep_sum)
     storage = gradient.storage  # which handles of the gradient share
     key = id(storage)
     _KEPT[key] = ref(storage, lambda _: _KEPT.pop(key, None)), factors
@@ -61,3 +59,6 @@ def _keep_sum(later: Tensor, earlier: Tensor, total: Tensor) -> None:
     after, before = factors_of(later), factors_of(earlier)
     if after is not None and before is not None:
         keep(total, before + after)
+
+
+sums.append(_keep_sum)

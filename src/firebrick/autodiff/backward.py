@@ -240,7 +240,7 @@ def run(
     reduce = reduction()
     if reduce is not None:
         nodes = leaves_early(nodes)
-    elif not (create_graph or sums or anomaly.get()):
+    elif not (create_graph or anomaly.get()):  # operations of ``sums`` have no plan, and no function
         whole: dict[Node, Tensor] | None = replays.whole(nodes, cotangents, stop)
         if whole is not None:
             if last:

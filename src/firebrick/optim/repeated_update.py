@@ -49,7 +49,8 @@ def operands_of(rows: Sequence[Row]) -> tuple[list[Tensor], tuple[Any, ...], int
 class RepeatedUpdate:
     """An update that repeats the one before: of the same parameters, moments and settings, with other gradients.
 
-    Whatever these are made of raises ``hooks.version`` when it changes, but for the groups, which are compared.
+    Whatever these are made of raises ``hooks.version`` or ``hooks.settings`` when it changes, but for the groups, which are
+    compared. Where parameters have missed updates, their scalars differ, and no update repeats another.
 
     Args:
         optimizer: The ``Optimizer``, after an update in which all parameters had gradients, and no state began.
@@ -57,10 +58,10 @@ class RepeatedUpdate:
         shared: Group, device and dtype of each tuple of scalars, in order.
     """
 
-    __slots__ = ("_dtypes", "_groups", "_handles", "_key", "_rows", "_shared", "_version")
+    __slots__ = ("_dtypes", "_groups", "_handles", "_key", "_rows", "_settings", "_shared", "_version")
 
     def __init__(self, optimizer: Any, rows: Sequence[Row], shared: Sequence[tuple[int, Device, DType, Any]]) -> None:
-        self._version, self._shared = hooks.version, tuple(shared)
+        self._version, self._settings, self._shared = hooks.version, hooks.settings, tuple(shared)
         self._groups = [(g, g.names, g.settings) for g in optimizer.groups]
         self._rows = [(r.p, tuple(r.handles)) for r in rows]
         self._handles = [h for r in rows for h in (r.p, *r.handles)]
@@ -77,7 +78,9 @@ class RepeatedUpdate:
             Whether that was done; if not, the update must run as any.
         """
         groups = optimizer.groups
-        if self._key is None or self._version != hooks.version or hooks.tracing or len(groups) != len(self._groups):
+        if self._key is None or self._version != hooks.version or self._settings != hooks.settings:
+            return False
+        if optimizer._missed or hooks.tracing or len(groups) != len(self._groups):
             return False
         program = UPDATES.find(self._key, self._key[1])
         if type(program) is not Replay or not program.fresh:
