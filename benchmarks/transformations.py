@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -115,26 +115,32 @@ def main() -> None:
     """Measure in turns and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names, or their beginnings")
+    parser.add_argument("--processor", action="store_true", help="processor time, on a machine that others use too")
     args = parser.parse_args()
     confine(1)
+    clock = process_time if args.processor else perf_counter
     ours, theirs = firebrick(), jax()
     print("| work | firebrick ms | JAX ms | ratio |\n|---|---|---|---|")
     times: dict[str, float] = {}
     for name, (fn, given) in ours.items():
+        if args.only and not name.startswith(tuple(args.only)):
+            continue
         peer, other = theirs[name]
         for a, b in zip(_read(fn(*given)), _read(peer(*other)), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
         taken: list[list[float]] = [[], []]
         for _ in range(args.rounds):
             for k, (f, x) in enumerate(((fn, given), (peer, other))):
-                begun = perf_counter()
+                begun = clock()
                 _read(f(*x))
-                taken[k].append(perf_counter() - begun)
+                taken[k].append(clock() - begun)
         first, second = (1e3 * median(t) for t in taken)
         ratio = median(a / b for a, b in zip(*taken, strict=True))
         times[name] = first
         print(f"| {name} | {first:.3f} | {second:.3f} | {ratio:.2f} |")
-    print(f"\nThe jvp of the MLP takes {times['jvp of the MLP'] / times['MLP']:.2f} × the MLP.")
+    if {"MLP", "jvp of the MLP"} <= times.keys():
+        print(f"\nThe jvp of the MLP takes {times['jvp of the MLP'] / times['MLP']:.2f} × the MLP.")
 
 
 if __name__ == "__main__":

@@ -142,10 +142,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-def pytest_collection_finish() -> None:
-    """Leave all that collection made, some millions of objects, to no later search for garbage: many tests begin with one."""
+def _leave_to_no_later_search() -> None:
+    """Free what is garbage, and let later searches for garbage skip all that is there: many tests begin with one."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Collection made some millions of objects."""
+    _leave_to_no_later_search()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+    """What the tests of a file imported, compiled and kept is looked through once, at the end of the file."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is not None and nextitem.path != item.path:
+            _leave_to_no_later_search()
 
 
 def pytest_report_header() -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Any
 
+FAILED = 1
+"""Exit code after an error that its message explains."""
 STOPPED = 130
 """Exit code after Ctrl-C."""
 
@@ -22,8 +26,7 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # as of a program that a shell script started in the background
         signal.signal(signal.SIGINT, _stop)
-    from firebrick.cli.main import main as command
-
+    command = _command()
     signal.signal(signal.SIGINT, before)
     try:
         command(prog_name="firebrick")
@@ -31,6 +34,24 @@ def main() -> None:
         _stop()
     finally:
         _close_quietly()
+
+
+def _command() -> Callable[..., None]:
+    """The command; what is wrong with the environment, which the import reads, is one message, as mistakes in options are."""
+    from firebrick.cli.messages import say_error, say_warning
+
+    show, warnings.showwarning = warnings.showwarning, say_warning
+    try:
+        from firebrick.cli.main import main as command
+    except Exception as e:
+        errors = sys.modules.get("firebrick.core.errors")
+        if errors is None or not isinstance(e, errors.FirebrickError) or "--debug" in sys.argv:
+            raise
+        say_error(str(e))
+        sys.exit(FAILED)
+    finally:
+        warnings.showwarning = show
+    return command
 
 
 def _close_quietly() -> None:

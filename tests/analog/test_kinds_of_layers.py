@@ -103,9 +103,9 @@ def test_no_step_of_a_sequence_is_left_out_of_an_update() -> None:
         model = layer.fork()
         found = model.weight_hh_l0.tiles[0][0]
         seen: list[int] = []
-        right = found.update
+        right = found.update_checked
         object.__setattr__(
-            found, "update", lambda v, d, lr, seen=seen, right=right: (seen.append(v.shape[0]), right(v, d, lr))[1]
+            found, "update_checked", lambda v, d, lr, seen=seen, right=right: (seen.append(v.shape[0]), right(v, d, lr))[1]
         )
         analog.SGD(model, lr=5.0).update(model, fb.grad(loss)(model, x[:, :length]))
         assert seen == [2 * length]

@@ -8,7 +8,8 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog, nn, optim
-from firebrick.core.errors import ConfigError, GradientError
+from firebrick.analog.training import tiles_of
+from firebrick.core.errors import ConfigError, GradientError, OutOfRangeError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner
 
@@ -201,3 +202,43 @@ def test_arguments_of_a_conversion_have_their_types() -> None:
     for wrong, config, exclude, text in cases:
         with pytest.raises(ConfigError, match=text):
             analog.convert(wrong, config, exclude=exclude)
+
+
+class Branches(nn.Module):
+    """Two tiles beside each other, each with a digital bias."""
+
+    def __init__(self, config: analog.RPUConfig) -> None:
+        self.first = analog.Linear(3, 2, config=config, seed=0)
+        self.second = analog.Linear(3, 2, config=config, seed=1)
+
+    def forward(self, x: Any, factors: tuple[float, float]) -> Any:
+        return fb.sum(self.first(x) * factors[0]) + fb.sum(self.second(x) * factors[1])
+
+
+def whole_state(model: nn.Module, optimizer: Any) -> list[Any]:
+    """All that an update may change, as plain values."""
+    moments = {m: {n: t.tolist() for n, t in held.items()} for m, held in optimizer.state_dict()["moments"].items()}
+    weights = {n: v.tolist() for n, v in state_of(model).items()}
+    return [weights, moments, optimizer.step, [t.generator.state for t in tiles_of(model)]]
+
+
+@pytest.mark.parametrize("device", [analog.SoftBoundsDevice(), analog.FloatingPointDevice()], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize("kind", [analog.SGD, AnalogAdam])
+def test_an_update_that_one_tile_refuses_changes_nothing(device: Any, kind: Any) -> None:
+    """Neither the tiles before it, nor digital parameters, nor the state of the optimizer, nor what is drawn next."""
+    for bad in ((0.1, float("nan")), (float("inf"), 0.1)):
+        model = Branches(analog.RPUConfig(device, **IDEAL))
+        optimizer = kind(model, lr=0.1)
+        x = fb.asarray(RNG.normal(size=(5, 3)).astype(np.float32))
+
+        def updated(factors: tuple[float, float], model: Any = model, optimizer: Any = optimizer, x: Any = x) -> None:
+            _, gradients = fb.value_and_grad(lambda m: m(x, factors))(model)
+            optimizer.update(model, gradients)
+
+        updated((0.1, 0.2))
+        _, gradients = fb.value_and_grad(lambda m, x=x, bad=bad: m(x, bad))(model)
+        before = whole_state(model, optimizer)
+        with pytest.raises(OutOfRangeError, match=r"Tile.update: d is finite"):
+            optimizer.update(model, gradients)
+        assert whole_state(model, optimizer) == before
+        updated((0.1, 0.2))

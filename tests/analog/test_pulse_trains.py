@@ -112,11 +112,13 @@ def test_an_update_by_numbers_that_are_not_finite_is_an_error(bad: float) -> Non
 
 
 def test_trains_fire_as_often_as_their_levels_say() -> None:
-    level = fb.asarray(np.array([[0, FULL // 4, FULL // 2, FULL]], np.int64))
-    length = fb.asarray(np.array([70], np.int64))
+    values = fb.asarray(np.array([[0.0, 0.25, -0.5, 1.0]], np.float32))
+    factor, scale = fb.asarray(np.array([1 << 30], np.int64)), fb.asarray(np.array([[2.0**12, 2.0**13]], np.float32))
+    assert levels(values, factor, scale, fb.random.Generator(0).key(), 0, False).tolist() == [[0, FULL // 4, FULL // 2, FULL]]
+    length, needed = fb.asarray(np.array([70], np.int64)), fb.asarray(np.array([1], np.uint32))
     counts = np.zeros(4)
     for seed in range(200):
-        words = trains(level, length, fb.random.Generator(seed).key(), 3).numpy()
+        words = trains(values, factor, scale, fb.random.Generator(seed).key(), 0, False, length, needed, 3).numpy()
         counts += [sum(int(w).bit_count() for w in words[0, :, line]) for line in range(4)]
         assert not np.any(words[0, 2] >> 6)  # nothing fires after the last slot
     np.testing.assert_allclose(counts / 200 / 70, [0.0, 0.25, 0.5, 1.0], atol=5 * 0.5 / np.sqrt(14000))
@@ -141,6 +143,30 @@ def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.Mo
         assert xs.shape == (3, -(-length // 32), 4)
         both = xs[:, :, None, :] & ds[:, :, :, None]
         np.testing.assert_array_equal(pulses.numpy(), np.vectorize(lambda w: int(w).bit_count())(both).sum((0, 1)))
+
+
+def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
+    """And the pulses in other samples are those that all columns would have."""
+    rng = np.random.default_rng(6)
+    x, d = rng.normal(size=(70, 20)).astype(np.float32), rng.normal(size=(70, 3)).astype(np.float32) * 0.05
+    d[:7] = 0.0
+    found = []
+    for rows in (1, 3):
+        keys = fb.random.Generator(1).key(), fb.random.Generator(2).key()
+        made = made_trains(
+            fb.asarray(x), fb.asarray(d[:, :rows]), fb.asarray(0.01, dtype=float32), 0.001,
+            analog.UpdateParameters(update_bl_management=False, update_management=False), 31, keys,
+        )  # fmt: skip
+        fires = np.any(made.d.numpy() != 0, axis=(1, 2))
+        words = made.fired.numpy()
+        bits = [[bool(words[b // 32, i] >> (b % 32) & 1) for i in range(rows)] for b in range(70)]
+        np.testing.assert_array_equal(bits, np.any(made.d.numpy() != 0, axis=1))
+        np.testing.assert_array_equal(np.any(made.x.numpy() != 0, axis=(1, 2))[~fires], False)
+        assert 5 < fires.sum() < 64
+        found.append((fires, made.x.numpy()))
+    both = found[0][0] & found[1][0]
+    np.testing.assert_array_equal(found[0][1][both], found[1][1][both])
+    assert found[1][1][found[1][0]].any()
 
 
 @typed_kernel(

@@ -122,6 +122,50 @@ def test_no_vector_is_left_out_after_tuning(model: analog.PulsedDevice) -> None:
             assert deviation_of_batches(model, SIZES) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("batch", "length"), [(150, 31), (3, 1500), (2, 2100), (40, 33)],
+    ids=["more pulses than a queue has room for", "trains longer than a piece", "trains longer than a queue", "two words"],
+)  # fmt: skip
+def test_pulses_of_many_samples_and_of_long_trains_come_in_order(batch: int, length: int) -> None:
+    """Steps of soft bounds up and down do not commute, so the weights show the order."""
+    device = quiet(analog.SoftBoundsDevice(dw_min=0.003))
+    update = analog.UpdateParameters(desired_bl=length, update_bl_management=False)
+    tile = made(device, update=update, size=(2, 3))
+    rng = np.random.default_rng(batch)
+    x, d = (np.where(rng.random((batch, n)) < 0.5, -1.0, 1.0).astype(np.float32) for n in (3, 2))
+    counts = tile.update(fb.asarray(x), fb.asarray(d), 0.003 * length).numpy()
+    assert np.all(counts == batch * length)  # lines that are as large as the largest fire in each slot
+    parameters = {n: b.numpy().astype(np.float64) for n, b in tile.parameters_of_devices.items()}
+    for i in range(2):
+        for j in range(3):
+            own = {n: float(v[i, j]) for n, v in parameters.items()}
+            rises = np.repeat(x[:, j] * d[:, i] < 0.0, length)
+            want = witness.course(device, own, 0.0, rises.tolist())[-1]
+            np.testing.assert_allclose(tile.weight.numpy()[i, j], want, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [analog.SoftBoundsDevice(write_noise_std=1.0), analog.ConstantStepDevice(), analog.SoftBoundsReferenceDevice()],
+    ids=lambda d: type(d).__name__,
+)
+def test_an_update_as_a_program_has_the_bits_of_one_that_runs_as_it_is_written(
+    device: analog.PulsedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    found = []
+    x, d = (fb.asarray(rng.normal(size=(40, n)).astype(np.float32)) for n in (37, 5))
+    for least in (1 << 60, 0):
+        monkeypatch.setattr(device_array, "COMPILED", least)
+        tile = made(device, update=analog.UpdateParameters(), size=(5, 37))
+        counts = [tile.update(x, d * scale, 0.01).numpy() for scale in (1.0, 0.001)]
+        found.append([*counts, tile.weight.numpy(), tile.arrays[0].acted_on.numpy()])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.sum(found[0][0]) > 1000
+    assert 0 < np.sum(found[0][1]) < 200
+
+
 def sums_and_steps(monkeypatch: pytest.MonkeyPatch, w_max: float) -> list[Any]:
     """Weights after pulses up and down, of devices whose steps are summed, and of devices that take pulse after pulse."""
     rng = np.random.default_rng(5)
@@ -173,8 +217,11 @@ def test_a_kernel_that_computes_the_first_vector_only_is_found(
     def planted(*key: Any) -> Any:
         kernel = right(*key)
 
-        def first_only(w: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, *rest: Any) -> Any:
-            return kernel(w, low, high, x[:1], d[:1], x_lines[:1], d_lines[:1], length[:1], *rest)
+        def first_only(
+            w: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, *rest: Any
+        ) -> Any:
+            fired = fb.bitwise_and(fired[:1], fb.asarray(1, dtype=fb.uint32))
+            return kernel(w, low, high, x[:1], d[:1], x_lines[:1], d_lines[:1], length[:1], fired, *rest)
 
         return first_only
 

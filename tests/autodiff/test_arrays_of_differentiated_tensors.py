@@ -55,3 +55,21 @@ def test_settings_of_a_draw_that_are_differentiated_are_refused(setting: str) ->
     with pytest.raises(fb.OperandError, match=rf"normal: {setting} is a number\n.*\n.*draw without {setting}, and compute"):
         fb.grad(drawn)(fb.asarray(2.0))
     assert fb.random.Generator(0).normal((3,), **{setting: fb.asarray(2.0)}).shape == (3,)
+
+
+def test_a_comparison_of_numpy_reads_the_values() -> None:
+    """NumPy takes an error in reading an operand for a difference."""
+    x, tracked = fb.ones(2), fb.ones(2).require_grad()
+    for t in (x, tracked):
+        assert np.array_equal(t, [1, 1])  # type: ignore[arg-type]
+        assert not np.array_equal(t, [1, 2])  # type: ignore[arg-type]
+        assert np.array_equiv(t, 1)  # type: ignore[arg-type]
+        assert np.allclose(t, [1, 1])  # type: ignore[arg-type]
+
+    def chosen(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(x * 2) if np.array_equal(x, [1, 1]) else fb.sum(x * 3)  # type: ignore[arg-type]
+
+    assert fb.grad(chosen)(x).tolist() == [2.0, 2.0]
+    for transform in (fb.jit, lambda f: fb.vmap(f)):
+        with pytest.raises(fb.DataDependentError, match="needs"):
+            transform(chosen)(x)

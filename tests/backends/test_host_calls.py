@@ -73,7 +73,7 @@ LONG = PAIRWISE + 1
         ("permute", [(R, float32)], {"axes": (1, 0)}, "{0}.transpose({axes})", None, "any"),
         ("slice", [(R, float32)], {"starts": (0, 0), "stops": (2, 3), "steps": (1, 2)}, "{0}[{key}]", None, "kept"),
         ("slice", [(R, float32)], {"starts": (0, 2), "stops": (2, -1), "steps": (1, -1)}, "{0}[{key}]", None, "any"),
-        ("softmax", [(R, float32)], {"axis": 1}, "{f}({0}, axis={p_axis})", None, "rows"),
+        ("softmax", [(R, float32)], {"axis": 1}, "{f}({0})", None, "rows"),
         ("softmax", [(R, float32)], {"axis": 0}, "{f}({0}, axis={p_axis})", None, "any"),
         ("split", [(R, float32)], {"sizes": (1, 1), "axis": 0}, "{f}({0}, sizes={p_sizes}, axis={p_axis})", None, "kept"),
         ("take", [(R, float32), ((2,), int32)], {"axis": 0}, "{f}({0}, {1}, axis={p_axis})", None, "rows"),

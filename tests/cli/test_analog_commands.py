@@ -48,6 +48,10 @@ def test_a_hardware_aware_run_is_trained_evaluated_and_followed_over_time(run: R
     resumed = run("train", "digits", "--resume", "--out", "aware")
     assert resumed.exit_code == 1
     assert "--resume goes on with a digital run" in resumed.output
+    page = run("export", "web", "aware", "--out", "page")
+    assert page.exit_code == 1
+    assert "aware, of `firebrick analog train`, whose tiles read with noise.\nRemedy: export a digital run" in page.output
+    assert not Path("page").exists()
     again = run("analog", "train", "digits", "--out", "aware", "--resume")
     assert again.exit_code == 0, again.output
     assert "resumed aware after epoch 1" in again.stdout

@@ -166,7 +166,11 @@ def test_runs_are_numbered_and_the_newest_is_the_one_with_the_largest_number(tmp
     [
         (fb.ConfigError("one", "two", "three"), 1, "error: one\nReceived: two.\nRemedy: three.\n"),
         (DataError("no such file"), 1, "error: no such file\n"),
-        (FileNotFoundError(2, "No such file", "a.csv"), 1, "error: a.csv: No such file\n"),
+        (
+            FileNotFoundError(2, "No such file", "a.csv"),
+            1,
+            f"error: a.csv: No such file\n{reporting._REMEDY}\n",
+        ),
         (OSError(28, "No space left"), 1, "error: No space left\n"),
         (OSError("plain"), 1, "error: plain\n"),
         (MemoryError(), 1, "error: MemoryError\n"),

@@ -53,3 +53,29 @@ def test_output_that_nobody_reads_is_no_error(arguments: list[str], tmp_path: Pa
         os.close(write)
     assert done.returncode in (0, 1)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "code", "text"),
+    [
+        ("FIREBRICK_TUNE", "maybe", 1, "error: FIREBRICK_TUNE is one of off, cached, on ("),
+        ("FIREBRICK_VERIFY_EVERY", "-1", 1, "error: FIREBRICK_VERIFY_EVERY is an int ≥ 0 ("),
+        ("FIREBRICK_TUNING", "on", 0, "warning: FIREBRICK_TUNING names no setting of Firebrick; there are FIREBRICK_CACHE_DIR"),
+    ],
+)
+def test_a_wrong_variable_is_one_message(variable: str, value: str, code: int, text: str) -> None:
+    def ended(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*COMMAND, *arguments], capture_output=True, encoding="utf-8", timeout=120,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1", variable: value},
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    found, out, errors = ended("--version")
+    assert found == code
+    assert errors.startswith(text)
+    assert "Traceback" not in errors
+    assert out.startswith("firebrick ") == (code == 0)
+    if value == "maybe":
+        assert f"Received: {variable}='maybe'.\nRemedy: use such a value" in errors
+        assert ended("--version", "--debug")[2].startswith("Traceback")

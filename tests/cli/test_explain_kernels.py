@@ -55,6 +55,19 @@ def test_a_kernel_is_shown_as_kernel_ir(run: Run, file: Path) -> None:
     assert "out[index] = a_value * x[index]" in result.output
 
 
+@pytest.mark.parametrize("name", ["axpy", "twice"])
+def test_shapes_that_a_call_refuses_are_refused(run: Run, file: Path, name: str) -> None:
+    result = run("explain", f"{file}:{name}", "--input", "2.0", "--input", "float32[8,8]")
+    assert result.exit_code == 1
+    assert "error: axpy: x has 1 axis\nReceived: a: float32[]" in result.stderr
+
+
+def test_the_forms_of_a_kernel_are_not_those_of_another_engine(run: Run, file: Path) -> None:
+    result = run("explain", f"{file}:axpy", "--input", "2.0", "--input", "float32[8]", "--device", "numpy")
+    assert result.exit_code == 1
+    assert "the forms of a kernel are those of the cpu engine, for any --target\nReceived: --device numpy." in result.stderr
+
+
 def test_numbers_that_sizes_depend_on_are_inputs(run: Run, file: Path) -> None:
     result = run("explain", f"{file}:grid", "--input", "8")
     assert result.exit_code == 0

@@ -57,7 +57,10 @@ def test_the_command_writes_a_folder_that_says_what_it_holds(run: Run, trained: 
 
 
 def test_a_program_for_several_samples_has_the_plain_page(run: Run, trained: Path) -> None:
-    assert run("export", "web", trained, "--out", "page", "--batch", 3, "--best").exit_code == 0
+    made = run("export", "web", trained, "--out", "page of three", "--batch", 3, "--best")
+    assert made.exit_code == 0
+    assert made.output.endswith("serve it: python -m http.server --directory 'page of three'\n")
+    Path("page of three").rename("page")
     assert json.loads(Path("page/program.json").read_text())["inputs"][0]["shape"] == [3, 1, 8, 8]
     assert Path("page/plain.js").exists()
 

@@ -314,6 +314,9 @@ def test_loaders_are_made_as_the_config_says(text: Path) -> None:
         (("train", "text", "short.txt", "--tokenizer", "bpe:99999999999999999999"), 2, "and at most 16777216"),
         (("train", "text", "short.txt", "--tokenizer", "bpe:x"), 2, "a number of tokens of at least 256"),
         (("train", "text", "short.txt", "--tokenizer", "short.txt"), 1, "a tokeniser is saved as JSON"),
+        (("train", "text", "short.txt", "--tokenizer", "other.json"), 1, "error: other.json: SubwordTokenizer takes"),
+        (("train", "text", "short.txt", "--tokenizer", "other.json"), 1, "Received: an object without the field model."),
+        (("train", "text", "short.txt", "--tokenizer", "list.json"), 1, "Received: JSON that is no object: [1]."),
         (("train", "text", "short.txt", "--data-dir", "short.txt"), 2, "FILE says where the text is"),
         (("train", "text", "short.txt", "--model", "cnn"), 2, "cnn is not for text; choose one of gpt"),
         (("train", "text", "short.txt", "--set", "length=4"), 2, "gpt has no length; it has dim, heads"),
@@ -326,7 +329,13 @@ def test_loaders_are_made_as_the_config_says(text: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(run: Run, arguments: tuple[object, ...], code: int, message: str) -> None:
-    for name, content in (("empty.txt", b""), ("latin.txt", b"h\xe9"), ("short.txt", TEXT[:200].encode())):
+    for name, content in (
+        ("empty.txt", b""),
+        ("latin.txt", b"h\xe9"),
+        ("short.txt", TEXT[:200].encode()),
+        ("other.json", b'{"a": 1}'),
+        ("list.json", b"[1]"),
+    ):
         Path(name).write_bytes(content)
     assert message in said(run(*arguments), code)
     assert not Path("runs").exists()

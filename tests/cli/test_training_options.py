@@ -74,6 +74,10 @@ def test_options_without_meaning_are_refused(run: Run, options: tuple[str, ...],
 
 
 def test_a_setting_of_another_kind_is_one_message(run: Run) -> None:
+    listed = run("train", "digits", "--model", "mlp", "--set", "hidden=(64,)")
+    assert (
+        "Received: hidden='(64,)'.\nRemedy: pass e.g. [64, 32]; on the command line --set 'hidden=[64, 32]'." in listed.output
+    )
     for model, setting in (("mlp", "hidden=64"), ("cnn", "width=wide"), ("resnet18", "zero_init=1")):
         result = run("train", "digits", "--model", model, "--set", setting)
         assert result.exit_code == 1

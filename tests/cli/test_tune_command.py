@@ -50,11 +50,36 @@ def test_bad_arguments_are_refused(run: Run, file: Path) -> None:
         (["nowhere.py:step"], "tune takes FILE:FUNCTION"),
         ([f"{file}:scores", "--input", "float32[3,4]"], "an --input for each"),
         (["mlp", "--input", "float32[3]"], "--input gives the arguments of FILE:FUNCTION"),
-        (["mlp", "--device", "numpy"], "devices with variants of kernels are those of the cpu engine"),
+        (["mlp", "--device", "numpy"], "devices with variants of kernels are those of the engines cpu and webgpu"),
     ):
         result = run("tune", *arguments)
         assert result.exit_code == 1, arguments
         assert text in result.output
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object) -> None:
+        raise AssertionError("nothing is measured")
+
+    monkeypatch.setattr("firebrick.graph.jit", measured)
+    (tmp_path / "place").write_text("a file where the folder should be", encoding="utf-8")
+    with fb.config.scope(cache_dir=str(tmp_path / "place")):
+        result = run("tune", f"{file}:scores", "--input", "float32[48,64]", "--input", "float32[56,64]")
+    assert result.exit_code == 1
+    assert "error: what tuning finds is kept in a folder that can be written\nReceived: " in result.output
+    assert f"{tmp_path / 'place' / 'objects'}: " in result.output
+    assert "FIREBRICK_CACHE_DIR" in result.output
+
+
+def test_records_that_are_not_kept_are_an_error(run: Run, file: Path) -> None:
+    with fb.config.scope(cache_size=1):
+        result = run("tune", f"{file}:scores", "--input", "float32[48,64]", "--input", "float32[56,64]")
+    assert result.exit_code == 1
+    assert "1 of 1 kernels that are not: permute matmul float32[48,64], float32[56,64]" in result.output
+    assert "FIREBRICK_CACHE_SIZE, 1 bytes" in result.output
+    assert "used from now on" not in result.output
 
 
 def test_what_is_not_kept_or_not_compiled_is_said(run: Run, file: Path) -> None:

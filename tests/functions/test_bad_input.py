@@ -77,6 +77,7 @@ ROWS: dict[str, list[Row]] = {
         row("where", OperandError, lambda o: fb.where([True], o.m, o.m), "condition", "list"),
         row("clip", OperandError, lambda o: fb.clip(o.m, "low"), "min", "'low'"),
         row("clip", DTypeError, lambda o: fb.clip(o.i, 0.5), "0.5", "int64"),
+        row("clip", DTypeError, lambda o: fb.clip(o.i == 0), "real-valued numeric dtype", "x: bool"),
         row("astype", DTypeError, lambda o: fb.astype(o.m, "float99"), "dtype", "float99"),
         row("astype", DTypeError, lambda o: fb.astype(o.z, fb.float32), "complex", "float32"),
         row("logsumexp", ShapeError, lambda o: fb.logsumexp(o.none), "x", "float32[0,3]"),

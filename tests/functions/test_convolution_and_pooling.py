@@ -67,6 +67,10 @@ TRANSPOSED = [
     (2, {"stride": (2, 3), "padding": (1, 2), "output_padding": (1, 0), "dilation": (2, 1)}),
     (2, {"groups": 2, "stride": 2}),
     (3, {"stride": (1, 2, 2), "padding": 1, "output_padding": (0, 1, 1)}),
+    (1, {"dilation": 3, "output_padding": 2}),  # at least the stride
+    (1, {"dilation": 3, "output_padding": 2, "padding": 1}),
+    (1, {"dilation": 4, "stride": 2, "output_padding": 3, "padding": 3}),
+    (2, {"dilation": (3, 1), "stride": (2, 3), "output_padding": (2, 1), "padding": (1, 2)}),
 ]
 
 
@@ -383,7 +387,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: fb.conv2d(fb.ones((1, 4, 5, 5), dtype=fb.int32), fb.ones((4, 4, 1, 1))), DTypeError, "conv2d: x needs a floating"),
     (lambda: fb.conv1d(IMAGE, fb.ones((4, 4, 3))), ShapeError, r"conv1d: x is \[batch, channels, length\]"),
     (lambda: fb.conv_transpose1d(SIGNAL, fb.ones((3, 4, 2))), ShapeError, r"weight is \[channels, out / groups, kernel\]"),
-    (lambda: fb.conv_transpose1d(SIGNAL, fb.ones((4, 4, 2)), output_padding=1), ShapeError, "output_padding is smaller"),
+    (lambda: fb.conv_transpose1d(SIGNAL, fb.ones((4, 4, 2)), output_padding=1), ShapeError, "smaller than the stride or"),
     (lambda: fb.conv_transpose1d(SIGNAL, fb.ones((4, 4, 1)), padding=3), ShapeError, "the result must have sizes ≥ 1"),
     (lambda: fb.conv_transpose1d(SIGNAL, fb.ones((4, 4, 1)), padding="same"), ShapeError, "padding is ints or pairs"),
     (lambda: fb.max_pool2d(IMAGE, 6), ShapeError, "max_pool2d: the window must fit"),

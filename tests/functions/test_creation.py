@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import firebrick as fb
 from firebrick.core.storage import BORROWED
@@ -446,3 +447,37 @@ def test_python_floats_beside_tensors_of_float64_are_not_rounded() -> None:
     assert fb.asarray([[x, 0.2], [0.3, 0.4]]).tolist() == [[0.1, 0.2], [0.3, 0.4]]
     assert fb.asarray([fb.asarray(1j, dtype=fb.complex128), 0.1j]).tolist() == [1j, 0.1j]
     assert fb.asarray([fb.asarray(0.5), 0.25]).dtype is fb.float32
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_python_numbers_beside_tensors_take_their_dtype_and_device_at_any_depth(transform: Any) -> None:
+    t, half = fb.asarray(1.0), fb.asarray(1.0, dtype=fb.float16)
+    for given, dtype, device in (
+        ([t, 2], "float32", "cpu:0"), ([[t], [2]], "float32", "cpu:0"), ([fb.ones(2), [1, 2]], "float32", "cpu:0"),
+        ([half, 2.5], "float16", "cpu:0"), ([[half], [2.5]], "float16", "cpu:0"), ([t, 1j], "complex64", "cpu:0"),
+        ([t, np.float64(0.1)], "float64", "cpu:0"), ([fb.asarray(1.0, device="numpy:0"), 2.0], "float32", "numpy:0"),
+    ):  # fmt: skip
+        found = transform(lambda v: fb.asarray(v))(given)
+        assert (found.dtype.name, found.device.name) == (dtype, device), given
+    with pytest.raises(fb.DTypeError, match=r"\[-128, 127\]"):
+        transform(lambda v: fb.asarray(v))([fb.asarray(1, dtype=fb.int8), 300])
+    rotation = fb.grad(lambda v: fb.asarray([[fb.cos(v), -fb.sin(v)], [fb.sin(v), 2]])[0, 1])
+    assert transform(rotation)(fb.asarray(0.0)).item() == -1.0
+
+
+def test_views_of_torch_that_are_negated_or_conjugated_later() -> None:
+    z = torch.tensor([1 + 2j])
+    for view in (z.conj().imag, z.conj()):
+        assert fb.asarray(view).tolist() == view.tolist()
+        assert fb.from_dlpack(view).tolist() == view.tolist()
+
+
+def test_integers_beyond_64_bits_are_numbers() -> None:
+    with pytest.raises(fb.DTypeError, match=r"values must lie in the range of int64"):
+        fb.asarray([2**64])
+    assert fb.asarray([2**64, 1.5]).tolist() == [2.0**64, 1.5]
+    assert fb.asarray(2**64, dtype=fb.float32).item() == 2.0**64
+    with pytest.raises(fb.DTypeError, match="numbers lie in the range of float64"):
+        fb.asarray([10**400, 1.5])
+    with pytest.raises(fb.OperandError, match="asarray takes numbers"):
+        fb.asarray([None])

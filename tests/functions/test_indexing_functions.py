@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import firebrick as fb
+from firebrick.core.errors import DTypeError
 
 X = np.asarray([[0.5, -1.5, 2.0], [4.0, -0.25, 1.0]])
 AT = np.asarray([[0, -1, 0, 1], [2, 2, 1, 0]])
@@ -216,6 +218,34 @@ def test_indices_of_any_integer_dtype_name_the_padding_row(kind: str, device: st
 def test_bad_input_says_what_was_expected(call: Any, error: type[Exception], text: str, device: str) -> None:
     with pytest.raises(error, match=text):
         call(fb.asarray(X, device=device), fb.asarray([0, 1], device=device))
+
+
+KEPT = {  # dtypes of x and of the value, and the remedy
+    ("float32", "float64"): "cast value with fb.astype(value, fb.float32), or x with fb.astype(x, fb.float64)",
+    ("float16", "bfloat16"): "cast value with fb.astype(value, fb.float16), or x with fb.astype(x, fb.float32)",
+    ("int32", "float32"): "cast value with fb.astype(value, fb.int32), or x with fb.astype(x, fb.float32)",
+    ("float32", "int64"): "cast value with fb.astype(value, fb.float32)",
+    ("int64", "uint64"): "cast value with fb.astype(value, fb.int64)",
+    ("float32", "complex64"): "cast x with fb.astype(x, fb.complex64)",
+}
+
+
+@pytest.mark.parametrize(("x", "value"), KEPT)
+def test_a_value_of_another_dtype_is_refused_by_the_dtype_that_x_keeps(x: str, value: str) -> None:
+    def assign() -> None:
+        kept[0] = one
+
+    kept, one = fb.zeros(3, dtype=x), fb.ones((), dtype=value)
+    for name, call in (("x[key] = value", assign), ("masked_fill", lambda: fb.masked_fill(kept, kept == kept, one))):
+        with pytest.raises(DTypeError) as caught:
+            call()
+        assert str(caught.value) == (
+            f"{name} must keep the dtype of x, {x}\n"
+            f"Received: value: {value}[] on cpu:0 and x: {x}[3] on cpu:0.\n"
+            f"Remedy: {KEPT[x, value]}."
+        )
+    for cast in re.findall(r"fb\.astype\(.*?\)", KEPT[x, value]):
+        assert eval(cast, {"fb": fb, "x": kept, "value": one}).dtype.name == cast.removesuffix(")").rpartition(".")[2]
 
 
 def test_indices_on_another_device_are_refused_by_the_name_of_the_function() -> None:

@@ -41,6 +41,18 @@ def test_every_dtype_is_padded(mode: str, device: str) -> None:
         same(fb.pad(fb.asarray(a, device=device), ((0, 0), (1, 2), (2, 0)), mode=mode, **given), want)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float8_e4m3fn", "complex64"])
+def test_what_nobody_writes_is_the_zero_of_the_dtype(dtype: str, device: str) -> None:
+    x = fb.astype(fb.asarray([True, False], device=device), dtype)
+    padded = fb.pad(x, 1)
+    assert padded.dtype is x.dtype
+    assert padded.tolist() == [0, 1, 0, 0]
+    assert fb.jit(lambda x: fb.pad(x, 1))(x).tolist() == padded.tolist()
+    selected = fb.masked_select(x, fb.asarray([True, False], device=device), size=3)
+    assert selected.dtype is x.dtype
+    assert selected.tolist() == [1, 0, 0]
+
+
 def test_widths_may_be_given_for_all_axes_or_some(device: str) -> None:
     x = fb.asarray(X, device=device)
     same(fb.pad(x, 1), np.pad(X, 1))

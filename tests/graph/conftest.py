@@ -17,19 +17,8 @@ def _left() -> list[Traced]:
     return [t for t in gc.get_objects() if type(t) is Traced]
 
 
-@pytest.fixture(scope="module")
-def _frozen() -> Iterator[None]:
-    """What is there before is not looked through after each test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()  # again what collection made (see tests/conftest.py)
-
-
 @pytest.fixture
-def nothing_left(_frozen: None) -> Iterator[None]:
+def nothing_left() -> Iterator[None]:
     yield
     assert hooks.tracing == 0
     assert current.get() is None

@@ -101,6 +101,28 @@ def test_a_value_that_all_examples_share_gets_no_nan_of_a_branch_that_none_takes
             np.testing.assert_allclose(found.item(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("f", [_root, _doubled, _until_fifty])
+def test_no_examples(f: Function) -> None:
+    nothing = fb.zeros((0,))
+    for transform in (lambda g: g, fb.jit):
+        assert transform(fb.vmap(f))(nothing).shape == (0,)
+        assert transform(fb.vmap(fb.grad(f)))(nothing).shape == (0,)
+        shared = transform(fb.grad(lambda w: fb.sum(fb.vmap(lambda a: f(a * w))(nothing))))
+        assert shared(fb.asarray(2.0)).item() == 0.0
+
+
+def test_a_shared_value_of_a_branch_that_no_example_takes_has_a_gradient_of_zero() -> None:
+    x = fb.asarray([-1.0, -2.0])
+
+    def total(w: fb.Tensor) -> fb.Tensor:
+        return fb.sum(
+            fb.vmap(lambda a: fb.cond(a > 0.0, lambda: fb.while_loop(lambda s: s < 9.0, lambda s: s * w, a), lambda: a))(x)
+        )
+
+    for transform in (lambda g: g, fb.jit):
+        assert transform(fb.grad(total))(fb.asarray(2.0)).item() == 0.0
+
+
 def test_second_derivatives_of_a_branch() -> None:
     x = fb.asarray([1.0, 2.0], dtype=fb.float64)
     expected = [fb.grad(fb.grad(_root))(a).item() for a in (x[0], x[1])]

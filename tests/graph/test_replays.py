@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import build
 from firebrick.graph import replays
 from firebrick.ops import OPS
+from firebrick.optim import repeated_update
 from firebrick.testing.cases import avals_of, samples_of
 
 NEVER = 1 << 60
@@ -214,7 +216,7 @@ def test_updates_as_programs_have_the_bits_of_their_operations(
         want = trained(name, device, **OPTIMIZERS[name])
         assert len(replays.UPDATES) == 0
     assert trained(name, device, **OPTIMIZERS[name]) == want
-    assert len(replays.UPDATES) == 1
+    assert 1 <= len(replays.UPDATES) <= 2  # that of the parameters, and where it computes something, that of the scalars
 
 
 def test_settings_that_are_schedules_are_read_at_each_update() -> None:
@@ -230,3 +232,53 @@ def test_settings_that_are_schedules_are_read_at_each_update() -> None:
     third = second * 0.9 + 1.0
     assert bag.p1.numpy() == pytest.approx(start - (1.0 + second + third + third * 0.9 + 1.0), rel=1e-5)
     assert len(replays.UPDATES) == 0
+
+
+@pytest.mark.parametrize("change", ["rate", "scale", "settings", "parameter", "frozen", "moments", "nothing"])
+def test_an_update_that_repeats_sees_what_has_changed(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> list[bytes]:
+        bag = Bag("cpu")
+        optimizer = fb.optim.Adam(bag, lr=0.01, groups=[{"params": "p1", "lr_scale": 0.5}])
+        for step in range(12):
+            if step == 8:
+                if change == "rate":
+                    optimizer.learning_rate = 0.5
+                elif change == "scale":
+                    optimizer.groups[1].lr_scale = 3.0
+                elif change == "settings":
+                    optimizer.groups[0].settings = replace(optimizer.groups[0].settings, betas=(0.5, 0.9))
+                elif change == "parameter":
+                    bag.p0 = bag.p0 * 2.0
+                elif change == "frozen":
+                    bag.p3.frozen = True
+                elif change == "moments":
+                    state = optimizer.state_dict()
+                    state["moments"]["first"]["p0"] = fb.ones((4, 3))
+                    optimizer.load_state_dict(state)
+            _, grads = fb.value_and_grad(lambda m: sum((fb.sum(p**2.0) for p in m.parameters()), fb.zeros(())))(bag)
+            optimizer.update(bag, grads)
+        return [p.numpy().tobytes() for p in bag.parameters()]
+
+    runs = []
+    run = repeated_update.RepeatedUpdate.run
+
+    def counted(self: Any, *args: Any) -> bool:
+        runs.append(run(self, *args))
+        return runs[-1]
+
+    monkeypatch.setattr(repeated_update.RepeatedUpdate, "run", counted)
+    found = trained()
+    assert sum(runs) >= 5
+    monkeypatch.setattr(repeated_update.RepeatedUpdate, "run", lambda *_: False)
+    assert trained() == found
+    if change != "nothing":
+        kept, change = change, "nothing"
+        assert trained() != found, kept
+
+
+def test_a_program_that_gives_back_an_operand_is_not_fresh() -> None:
+    x = fb.ones(3)
+    made = replays.Replay(lambda natives: (natives[0] + 1,), [(0, x.aval), (0, None)], x.device)  # type: ignore[arg-type]
+    assert not made.fresh
+    assert made([x.storage.data])[1] == 0
+    assert replays.Replay(lambda natives: (natives[0] + 1,), [(0, x.aval)], x.device).fresh  # type: ignore[arg-type]

@@ -218,8 +218,51 @@ def looped(x: K.In[D, "n"], out: K.Out[D, "n"]):
     out[K.index()] = total
 
 
+@K
+def stopped(x: K.In[D, "n"], out: K.Out[D, "n"]):
+    """A loop with ``break``, which becomes a condition of the loop in kernel IR."""
+    total, k = D(0), 0
+    while k < 5:
+        if total > x[K.index()]:
+            break
+        k += 1
+    out[K.index()] = total
+
+
+@K
+def backwards(x: K.In[D, "n"], out: K.Out[D, "n"]):
+    """A loop that counts down, which is a while loop in kernel IR."""
+    total = D(0)
+    for k in range(x.shape[0] - 1, -1, -1):
+        total += x[k]
+    out[K.index()] = total
+
+
+@K(grid="n", deterministic=False)
+def largest(x: K.In[D, "n"], out: K.Out[D, "1", 0]):
+    """An atomic operation."""
+    K.atomic_max(out, 0, x[K.index()])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (stopped, "a loop, `while k < 5:`"), (backwards, "a loop, `for k in range(x.shape[0] - 1, -1, -1):`"),
+        (largest, "an atomic operation, `K.atomic_max(out, 0, x[K.index()])`"),
+    ],
+)  # fmt: skip
+def test_what_has_no_derived_gradient_is_shown_as_it_was_written(kernel: Any, text: str) -> None:
+    with pytest.raises(fb.GradientError) as caught:
+        fb.grad(lambda x: fb.sum(kernel(x)))(_x(3))
+    lines = Path(__file__).read_text("utf-8").split("\n")
+    line = lines.index("    " + text.split("`")[1]) + 1
+    assert caught.value.received == f"it has {text} at {__file__}:{line}"
+
+
 def test_a_kernel_with_a_loop_has_no_derived_gradient() -> None:
-    with pytest.raises(fb.GradientError, match=r"for statement.*test_kernel_gradients.py:\d+"):
+    with pytest.raises(
+        fb.GradientError, match=r"it has a loop, `for k in range\(x.shape\[0\]\):` at .*test_kernel_gradients.py:\d+"
+    ):
         fb.grad(lambda x: fb.sum(looped(x)))(_x(3))
     with pytest.raises(fb.GradientError, match="the gradient of looped"):
         fb.grad(lambda x: fb.sum(x * looped(x)))(_x(3))

@@ -220,6 +220,21 @@ def test_verify_finds_races(kernel: object, text: str) -> None:
         kernel(fb.ones(64))
 
 
+def test_a_barrier_in_a_loop_that_items_leave_is_refused_by_the_loop_as_it_was_written() -> None:
+    @K(grid="1", group=64)
+    def leaving(x: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):
+        lane, k = K.lane(), 0
+        while k < 9:
+            if x[lane] > 2.0:
+                break
+            K.barrier()
+            k += 1
+        out[lane] = x[lane]
+
+    with pytest.raises(fb.KernelCompileError, match=r"one inside `while k < 9:` at .*test_kernel_operations.py:\d+, where"):
+        leaving(fb.ones(64))
+
+
 def test_verify_compares_kernels_with_the_interpreter() -> None:
     with fb.verify():
         jacobi(fb.ones((5, 5)))

@@ -183,6 +183,21 @@ def test_errors_say_what_was_expected_and_received(call: Any, error: type[Except
         call()
 
 
+@pytest.mark.parametrize("name", fb.models.names())
+def test_a_batch_of_no_samples_gives_no_results(name: str) -> None:
+    if name in fb.models.names("language"):
+        model, shape, dtype = fb.models.build(name, vocabulary=9, length=8, dim=8, heads=2, layers=1), (8,), fb.int64
+    elif name in fb.models.names("forecasting"):
+        model, shape, dtype = fb.models.build(name, series=2, window=16, horizon=4), (16, 2), fb.float32
+    else:
+        model, shape, dtype = fb.models.build(name, 16, **({"width": 2} if name == "resnet18" else {})), (1, 16, 16), fb.float32
+    model.eval()
+    of_two, none = model(fb.zeros((2, *shape), dtype=dtype)), fb.zeros((0, *shape), dtype=dtype)
+    assert model(none).shape == fb.jit(model)(none).shape == (0, *of_two.shape[1:])
+    gradients = fb.grad(lambda model: fb.sum(model(none)))(model)
+    assert not any(fb.any(gradients[p] != 0) for p in model.parameters())
+
+
 def test_a_name_of_an_earlier_version_builds_the_same_model() -> None:
     fb.random.seed(0)
     one = fb.models.build("transformer", 8, dim=8)

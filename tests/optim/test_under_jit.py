@@ -10,6 +10,7 @@ from forced import kernels_of_any_size
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.core import trees
+from firebrick.optim import optimizer as optimizer_module
 
 pytestmark = pytest.mark.usefixtures("numpy_kernels")
 
@@ -302,3 +303,31 @@ def test_the_step_counter_and_the_rate_are_read_outside() -> None:
     for read in (lambda: opt.step, lambda: opt.learning_rate):
         with pytest.raises(fb.DataDependentError, match=r"return the tensor and read it after the call|static_argnames"):
             fb.jit(read)()
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "RAdam"])
+def test_an_update_after_missed_ones_repeats_none_from_before_them(name: str) -> None:
+    """Eagerly, updates that repeat are run by what the last one was made of, which has no count of missed updates."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            self.a, self.b = nn.Parameter(fb.asarray([-1.0, 0.25, 1.0])), nn.Parameter(fb.ones(3))
+
+    def trained(step: Any) -> np.ndarray[Any, Any]:
+        model = Two()
+        optimizer = getattr(optim, name)(model, optim.cosine(0.05, steps=20))
+        for k in range(16):
+
+            def loss(m: Any, without: bool = 7 <= k < 12) -> fb.Tensor:
+                return fb.sum(m.b**2) + (0.0 if without else fb.sum(fb.sin(m.a * 3.0)))
+
+            step(optimizer, model, fb.value_and_grad(loss)(model)[1])
+        return model.a.numpy()
+
+    plain = trained(lambda optimizer, model, grads: optimizer.update(model, grads))
+
+    def alone(optimizer: Any, model: Any, grads: Any) -> None:
+        optimizer_module._AGAIN.clear()  # so that no update repeats another
+        optimizer.update(model, grads)
+
+    np.testing.assert_array_equal(plain, trained(alone))

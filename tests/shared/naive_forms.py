@@ -38,18 +38,23 @@ class Group:
     """A group of one node: a sample of the op table.
 
     Attributes:
-        title: Dtype and name of the sample.
+        dtype: The dtype that the sample was drawn for.
         sample: Operands and parameters.
         arrays: The operands.
         body: The group.
         spec: Its specification.
     """
 
-    title: str
+    dtype: str
     sample: Sample
     arrays: tuple[Array, ...]
     body: Graph
     spec: KernelSpec
+
+    @property
+    def title(self) -> str:
+        """Dtype and name of the sample."""
+        return f"{self.dtype}, {self.sample.name}"
 
     @property
     def results(self) -> list[Aval]:
@@ -69,7 +74,29 @@ def groups(name: str) -> Iterator[Group]:
             if kind != "copy" and not {a.dtype.name for a in avals} <= {*STORAGE, *COMPLEX}:
                 continue
             if kind and all(a.size for a in avals):
-                yield Group(f"{d}, {sample.name}", sample, arrays, body, spec_of(body))
+                yield Group(d, sample, arrays, body, spec_of(body))
+
+
+def some_groups(name: str) -> list[Group]:
+    """The samples of an op that have kernels: each in float32, and the other dtypes in turn.
+
+    Without float32 it is the op's first dtype that takes all its samples. Of n other dtypes each takes every n-th sample, and
+    at least one. A sample that these rules leave out, since only some dtypes have it, is taken by the first that does.
+    """
+    of_dtype: dict[str, list[Group]] = {}
+    for g in groups(name):
+        of_dtype.setdefault(g.dtype, []).append(g)
+    first = "float32" if "float32" in of_dtype else next(iter(of_dtype))
+    others = [d for d in of_dtype if d != first]
+    found = list(of_dtype[first])
+    for turn, d in enumerate(others):
+        found += of_dtype[d][turn % min(len(others), len(of_dtype[d])) :: len(others)]
+    seen = {g.sample.name for g in found}
+    for g in [g for d in others for g in of_dtype[d]]:
+        if g.sample.name not in seen:
+            seen.add(g.sample.name)
+            found.append(g)
+    return found
 
 
 @cache

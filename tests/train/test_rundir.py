@@ -351,6 +351,20 @@ raise KeyboardInterrupt
 # what goes wrong
 
 
+def test_a_first_checkpoint_that_fails_keeps_no_other_one(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        names = failing(patch, -1)
+        opened(tmp_path / "whole", 2)
+    for step in ("write file", "sync directory", "rename new"):
+        with pytest.MonkeyPatch.context() as patch:
+            failing(patch, names.index(step), errno.ENOSPC)
+            with pytest.raises(CheckpointError) as caught:
+                opened(tmp_path / step / "run", 2)
+        assert f"in the step {step!r}" in caught.value.received
+        assert "free space" in caught.value.remedy
+        assert "is kept" not in caught.value.remedy
+
+
 @pytest.mark.parametrize(("code", "text"), [(errno.ENOSPC, "free space"), (errno.EACCES, "writable"), (errno.EIO, "system")])
 def test_each_step_that_fails_is_named_with_its_path_and_the_one_before_is_kept(tmp_path: Path, code: int, text: str) -> None:
     opened(tmp_path / "run", 2)
@@ -368,6 +382,7 @@ def test_each_step_that_fails_is_named_with_its_path_and_the_one_before_is_kept(
                 opened_again(path, 4)
         assert f"{os.strerror(code)}, in the step {step!r} of {path}" in caught.value.received
         assert text in caught.value.remedy
+        assert caught.value.remedy.endswith("; the checkpoint before this one is kept")
         assert load_checkpoint(path).state["step"] == (4 if step in ("sync parent", "remove old") else 2)
         assert not list(path.glob(".*"))  # what was written so far takes no space
         opened_again(path, 6)

@@ -6,12 +6,13 @@ Its methods compute with untracked tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from firebrick.analog.ideal_devices import ArithmeticDevice
+from firebrick.analog.matvec import COMPILED
 from firebrick.analog.normal_numbers import normals
 from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
@@ -28,9 +29,9 @@ from firebrick.functions.elementwise import log, logical_not, maximum, minimum, 
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
-from firebrick.functions.statistical import max as largest
 from firebrick.functions.statistical import sum as total
 from firebrick.functions.utility import all as all_of
+from firebrick.graph import jit
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.random import Generator
 
@@ -61,6 +62,21 @@ class Pulses:
     parameters: UpdateParameters
 
 
+def check_trains(parameters: UpdateParameters, lr: float | Tensor) -> None:
+    """Raise ConfigError if trains grow, and the learning rate is not known.
+
+    Args:
+        parameters: Of an update.
+        lr: Learning rate: a number or a 0-d tensor.
+    """
+    grow = not parameters.fixed_bl and not parameters.update_bl_management and parameters.pulse_type not in ARITHMETIC
+    if grow and isinstance(lr, Tensor):
+        raise ConfigError(
+            "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
+            "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
+        )  # fmt: skip
+
+
 def pulses_of(
     x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Generator
 ) -> Pulses:
@@ -80,16 +96,37 @@ def pulses_of(
     rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
     if granularity is None or parameters.pulse_type in ARITHMETIC:
         return Pulses(x, d, None, rate, 0, parameters)
+    check_trains(parameters, lr)
     slots = parameters.desired_bl
-    if not parameters.fixed_bl and not parameters.update_bl_management:
-        if isinstance(lr, Tensor):
-            raise ConfigError(
-                "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
-                "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
-            )  # fmt: skip
+    if not isinstance(lr, Tensor) and not parameters.fixed_bl and not parameters.update_bl_management:
         slots = most_slots(parameters, float(lr), granularity)
     keys = generator.key(device=x.device), generator.key(device=x.device)
-    return Pulses(x, d, made_trains(x, d, rate, granularity, parameters, slots, keys), rate, slots, parameters)
+    if _compiled(x.shape[0] * x.shape[1] * d.shape[1], parameters):
+        trains = _program_of_trains(granularity, parameters, slots, x.aval, d.aval, x.device.name)(x, d, rate, keys=keys)
+    else:
+        trains = made_trains(x, d, rate, granularity, parameters, slots, keys)
+    return Pulses(x, d, trains, rate, slots, parameters)
+
+
+def _compiled(size: int, *settings: Any) -> bool:
+    """Whether a part of an update runs as a program, which is compiled for its shapes when they first occur.
+
+    Args:
+        size: Cross-points times samples.
+        *settings: What the program depends on; without hashes there is none.
+    """
+    if size < COMPILED or hooks.trace() is not None or hooks.levels:
+        return False
+    try:
+        hash(settings)
+    except TypeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _program_of_trains(granularity: float, parameters: UpdateParameters, slots: int, *_of_operands: Any) -> Any:
+    return jit(partial(made_trains, granularity=granularity, parameters=parameters, slots=slots))
 
 
 class DeviceArray(Module):
@@ -147,19 +184,20 @@ class DeviceArray(Module):
                 change = maximum(change * float(side), 0.0)
             self.change(change, pulses.parameters.pulse_type)
             return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
-        own, shared = model.names(self.hidden)
-        joint = model.joint_pulses()
-        kernel = update_kernel(model.pulse_function(), own, shared, pulses.parameters.pulse_type, model.noisy, joint)
-        low, high = model.limits(dict(self.hidden))
-        numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
-        longest = largest(trains.length) if x.shape[0] else 0
-        made: tuple[Tensor, Tensor] = kernel(
-            self.acted_on, low, high, x, d, trains.x, trains.d, trains.length, self.generator.key(device=x.device),
-            pulses.rate < 0.0, side, longest, *(self.hidden[n] for n in own), *numbers,
-        )  # fmt: skip
-        w, counts = made
-        self._rebind(w, w if self.persistent is None else where(counts > 0, self._with_write_noise(w), self.weight))
-        return counts
+        keys = [self.generator.key(device=x.device)]
+        if self.persistent is not None:
+            keys.append(self.generator.key(device=x.device))
+        operands: Any = self.acted_on, self.weight.detach(), dict(self.hidden), x, d, trains, pulses.rate, keys
+        kind = pulses.parameters.pulse_type
+        if _compiled(x.shape[0] * self.weight.size, model):
+            w, visible, counts = _program_of_pulses(model, kind, side, x.aval, trains.x.aval, self.weight.aval, x.device.name)(
+                *operands
+            )
+        else:
+            w, visible, counts = _pulsed(*operands, model=model, kind=kind, side=side)
+        self._rebind(w, visible)
+        found: Tensor = counts
+        return found
 
     def change(self, change: Tensor, pulse_type: PulseType) -> None:
         """Add to the weights by arithmetic, within the bounds of the devices for ``NONE_WITH_DEVICE``.
@@ -285,3 +323,41 @@ class DeviceArray(Module):
             commit.rebind(state[name], t)
         commit.rebind(self.drift_time, now)
         commit.apply()
+
+
+def _pulsed(
+    w: Tensor, shown: Tensor, hidden: dict[str, Tensor], x: Tensor, d: Tensor, trains: Trains, rate: Tensor,
+    keys: list[Tensor], *, model: PulsedDevice, kind: PulseType, side: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """What pulses make of devices: their weights, the visible weights, and the number of pulses that each got.
+
+    Args:
+        w: Weights that pulses change [rows, columns].
+        shown: Visible weights.
+        hidden: What was drawn for each device.
+        x: Inputs [samples, columns].
+        d: Errors [samples, rows].
+        trains: Of the update.
+        rate: Learning rate.
+        keys: Of the noise of pulses, and of the write noise of devices that have it.
+        model: Of the devices.
+        kind: How pulses are counted.
+        side: Which pulses count; see ``BOTH``.
+    """
+    own, shared = model.names(hidden)
+    kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, model.joint_pulses())
+    low, high = model.limits(hidden)
+    numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
+    after, counts = kernel(
+        w, low, high, x, d, trains.x, trains.d, trains.length, trains.fired, keys[0], rate < 0.0, side,
+        *(hidden[n] for n in own), *numbers,
+    )  # fmt: skip
+    if len(keys) == 1:
+        return after, after, counts
+    noise: Tensor = normals(keys[1], w.shape[0], w.shape[1], 0)
+    return after, where(counts > 0, after + noise * (model.write_noise_std * model.dw_min), shown), counts
+
+
+@lru_cache(maxsize=256)
+def _program_of_pulses(model: PulsedDevice, kind: PulseType, side: int, *_of_operands: Any) -> Any:
+    return jit(partial(_pulsed, model=model, kind=kind, side=side))

@@ -11,6 +11,7 @@ from typing import Any
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.compiler.kernel.language.calls import InlinedExpression
 from firebrick.core.dtypes import float32, uint32
+from firebrick.core.tensor import Tensor
 from firebrick.functions.kernels import kernel
 from firebrick.scalar.expr import Expr, bitcast, cast, const, load, ne, polynomial, select
 from firebrick.scalar.math import log_of_normal
@@ -100,15 +101,37 @@ def uniforms(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
     out[i, j] = kernel.random_uniform(key, (stream * rows + i) * (4 * ((columns + 3) // 4)) + j)
 
 
-@typed_kernel("rows, (columns + 3) // 4", **_OF_ROWS)
-def normals_of_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
-    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
-    i, block = kernel.index()
+@kernel.function
+def _block_of_row(key: Any, columns: Any, stream: Any, first: Any, out: Any, i: Any, block: Any) -> Any:
+    """Store the four numbers of a block: one in each quarter of the row, so that neighbouring blocks store side by side."""
     blocks = (columns + 3) // 4
     found = normal_block(key, ((stream << 32) + first + i) * blocks + block)
-    for c in kernel.unrolled(4):  # of each block a number in each quarter of the row, so that neighbours store side by side
+    for c in kernel.unrolled(4):
         if block + c * blocks < columns:
             out[i, block + c * blocks] = found[c]
+
+
+@typed_kernel("rows, (columns + 3) // 4", **_OF_ROWS)
+def _normals_of_long_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
+    i, block = kernel.index()
+    _block_of_row(key, columns, stream, first, out, i, block)
+
+
+@typed_kernel("(columns + 3) // 4, rows", **_OF_ROWS)
+def _normals_of_short_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
+    block, i = kernel.index()  # neighbouring rows are the lanes of a vector: a row has too few blocks to fill one
+    _block_of_row(key, columns, stream, first, out, i, block)
+
+
+SHORT = 32
+"""Most columns of a short row."""
+
+
+def normals_of_rows(key: Tensor, rows: int, columns: int, stream: Any, first: int) -> Tensor:
+    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
+    draw = _normals_of_short_rows if columns <= SHORT < rows else _normals_of_long_rows
+    found: Tensor = draw(key, rows, columns, stream, first)
+    return found
 
 
 @typed_kernel("rows, columns", **_OF_ROWS)

@@ -13,22 +13,29 @@ Source: Gokmen, Vlasov, "Acceleration of deep neural network training with resis
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
+from firebrick.compiler.kernel.language.annotations import ConstantType
 from firebrick.core.dtypes import float32, int64, uint32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import full
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.kernels import kernel
+from firebrick.functions.kernels import Kernel, kernel
 from firebrick.functions.statistical import max as largest_of
 
 FULL = 1 << 32
 """The level of a line that always fires."""
 WORD = 32
 """Pulses of a word of a train."""
+SAMPLES = 32
+"""Samples of a word of ``firing_rows``."""
+STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
+"""Pulse types whose counts are those of coincidences in random trains."""
 MOST_SLOTS = 65536
 """Of trains that grow."""
 word_of: Any = uint32
@@ -187,11 +194,28 @@ def level_of(value: Any, first: Any, second: Any, factor: Any) -> Any:
     return min((relative * factor) >> 23, 4294967296)
 
 
-@typed_kernel(
-    "samples, lines", values=reads(float32, "samples, lines"), factor=reads(int64, "samples"),
-    scale=reads(float32, "samples, 2"), key=reads(uint32, "4"), resolution=int, stochastic=bool,
-    out=results(int64, "samples, lines"),
-)  # fmt: skip
+@kernel.function
+def level_at(
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, b: Any, line: Any
+) -> Any:  # fmt: skip
+    """The level of a line for a sample; arguments as of ``levels``."""
+    found = level_of(values[b, line], scale[b, 0], scale[b, 1], factor[b])
+    if resolution > 0:
+        shift = resolution // 2
+        if stochastic:
+            shift = (int(kernel.random_bits(key, b * values.shape[1] + line)) * resolution) >> 32
+        found = min((found + shift) // resolution * resolution, 4294967296)
+    return found
+
+
+# constants: without a resolution there is no division, which no vector has
+_OF_LINES: dict[str, Any] = {
+    "values": reads(float32, "samples, lines"), "factor": reads(int64, "samples"), "scale": reads(float32, "samples, 2"),
+    "key": reads(uint32, "4"), "resolution": ConstantType(int), "stochastic": ConstantType(bool),
+}  # fmt: skip
+
+
+@typed_kernel("samples, lines", **_OF_LINES, out=results(int64, "samples, lines"))
 def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, out: Any) -> None:
     """The level of each line for each sample.
 
@@ -205,35 +229,92 @@ def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stoc
         out: The levels.
     """
     b, line = kernel.index()
-    found = level_of(values[b, line], scale[b, 0], scale[b, 1], factor[b])
-    if resolution > 0:
-        shift = resolution // 2
-        if stochastic:
-            shift = (int(kernel.random_bits(key, b * values.shape[1] + line)) * resolution) >> 32
-        found = min((found + shift) // resolution * resolution, 4294967296)
-    out[b, line] = found
+    out[b, line] = level_at(values, factor, scale, key, resolution, stochastic, b, line)
 
 
 @typed_kernel(
-    "samples, words, lines", level=reads(int64, "samples, lines"), length=reads(int64, "samples"),
-    key=reads(uint32, "4"), words=int, out=results(uint32, "samples, words, lines"),
+    "samples, words, lines", **_OF_LINES, length=reads(int64, "samples"),
+    needed=reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}"), words=int, out=results(uint32, "samples, words, lines"),
 )  # fmt: skip
-def trains(level: Any, length: Any, key: Any, words: Any, out: Any) -> None:
-    """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample.
+def trains(
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, needed: Any, words: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample. Arguments as of ``levels``;
+    samples that are not needed, by the bits of words of 32 samples, get no pulses.
 
     The random number of (sample, slot, line) is number ((8 · words · sample + slot // 4) · lines + line) · 4 + slot % 4 of the
     stream.
     """
     b, w, line = kernel.index()
     found = word_of(0)
-    slots = length[b] - 32 * w
-    for q in range(8):
-        if 4 * q < slots:
-            block = 4 * (((b * words + w) * 8 + q) * level.shape[1] + line)
-            for c in kernel.unrolled(4):
-                if 4 * q + c < slots and int(kernel.random_bits(key, block + c)) < level[b, line]:
-                    found = found | (word_of(1) << word_of(4 * q + c))
+    slots = min(length[b] - 32 * w, 32)
+    if slots > 0 and (needed[b // SAMPLES] >> word_of(b % SAMPLES)) & word_of(1) != word_of(0):
+        level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
+        if level > 0:
+            largest = word_of(level - 1)  # a word is below the level if it is at most this
+            for q in range((slots + 3) >> 2):
+                block = 4 * (((b * words + w) * 8 + q) * values.shape[1] + line)
+                for c in kernel.unrolled(4):
+                    if kernel.random_bits(key, block + c) <= largest:
+                        found = found | (word_of(1) << word_of(4 * q + c))
+            found = found & ((word_of(1) << word_of(slots)) - word_of(1))  # the last block may have slots behind the last
     out[b, w, line] = found
+
+
+@kernel.function
+def any_fires(d: Any, b: Any, i: Any) -> Any:
+    """Whether the line of a row fires in a sample."""
+    found = word_of(0)
+    for w in range(d.shape[1]):
+        found = found | d[b, w, i]
+    return found != word_of(0)
+
+
+@kernel.function
+def may_fire(d: Any, b: Any, i: Any) -> Any:
+    """Whether the level of a row is above 0 in a sample."""
+    return d[b, i] > 0
+
+
+@lru_cache(maxsize=8)
+def firing_rows(pulse_type: PulseType) -> Kernel:
+    """The kernel of the samples in which each row fires.
+
+    Args:
+        pulse_type: How pulses are counted.
+
+    Returns:
+        Kernel of the trains of the rows. Its result is uint32 [samples / 32, rows]: bit s of word k is whether the row fires in
+        sample 32 k + s.
+    """
+    trained = pulse_type in STOCHASTIC
+    fires = any_fires if trained else may_fire
+
+    def firing(d_lines: Any, fired: Any) -> None:
+        k, i = kernel.index()
+        found = word_of(0)
+        for s in range(min(SAMPLES, d_lines.shape[0] - SAMPLES * k)):
+            if fires(d_lines, SAMPLES * k + s, i):
+                found = found | (word_of(1) << word_of(s))
+        fired[k, i] = found
+
+    sizes = "samples, words, rows" if trained else "samples, rows"
+    firing.__annotations__ = {
+        "d_lines": reads(uint32 if trained else int64, sizes),
+        "fired": results(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
+    }
+    return kernel(firing)
+
+
+@typed_kernel("groups", fired=reads(uint32, "groups, rows"), out=results(uint32, "groups"))
+def any_row(fired: Any, out: Any) -> None:
+    """The samples in which a row fires: bit s of word k is of sample 32 k + s."""
+    k = kernel.index()
+    found = word_of(0)
+    for i in range(fired.shape[1]):
+        found = found | fired[k, i]
+    out[k] = found
 
 
 @dataclass(frozen=True)
@@ -245,11 +326,14 @@ class Trains:
         x: Of the columns: the words of trains, uint32 [samples, words, columns]; levels, int64 [samples, columns], where the
             counts of coincidences are computed without random numbers.
         d: Of the rows, likewise.
+        fired: In which samples each row fires, of ``firing_rows``. Trains of the columns have no pulses in samples in which no
+            row fires: there they do not matter.
     """
 
     length: Tensor
     x: Tensor
     d: Tensor
+    fired: Tensor
 
 
 def most_slots(parameters: UpdateParameters, lr: float, granularity: float) -> int:
@@ -285,17 +369,18 @@ def made_trains(
         parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
     )  # fmt: skip
     implicit = parameters.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
-    found = []
-    for values, factor, scale, key, implicit_step in (
-        (x, x_factor, x_scale, keys[0], parameters.x_res_implicit),
-        (d, d_factor, d_scale, keys[1], parameters.d_res_implicit),
-    ):
+    stochastic = parameters.pulse_type in STOCHASTIC
+
+    def lines(values: Tensor, factor: Tensor, scale: Tensor, key: Tensor, implicit_step: float, fired: Tensor | None) -> Tensor:
         step = implicit_step if implicit else parameters.res
         step = 1.0 / step if step > 1.0 else max(step, 0.0)
-        level = levels(values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit)
-        if parameters.pulse_type in (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC):
-            words = max(1, -(-slots // WORD))
-            found.append(trains(level, length, key, words))
-        else:
-            found.append(level)
-    return Trains(length, found[0], found[1])
+        of_lines = values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit
+        if not stochastic:
+            return levels(*of_lines)  # type: ignore[no-any-return]
+        groups = -(-values.shape[0] // SAMPLES)
+        needed = full((groups,), 0xFFFFFFFF, dtype=uint32, device=values.device) if fired is None else any_row(fired)
+        return trains(*of_lines, length, needed, max(1, -(-slots // WORD)))  # type: ignore[no-any-return]
+
+    of_rows = lines(d, d_factor, d_scale, keys[1], parameters.d_res_implicit, None)
+    fired = firing_rows(parameters.pulse_type)(of_rows)
+    return Trains(length, lines(x, x_factor, x_scale, keys[0], parameters.x_res_implicit, fired), of_rows, fired)

@@ -4,11 +4,12 @@ Each pulse acts on the weight that the pulse before left. All pulses that a cros
 their order within the sample does not matter.
 
 Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
-the counts of several samples in a *queue*, an integer with ``bits`` bits for each sample that gives pulses, and then takes
-pulses from it, four for each block of random words, whichever samples they are of.
+the pulses of many samples in a *queue*, a bit for each, which is whether it is a pulse up, and then takes pulses from it, four
+for each block of random words, whichever samples they are of. Samples in which no pulse reaches a row are left out for all of
+its cross-points (``Trains.fired``).
 
-Where the step of noisy pulses does not depend on the weight, the sum of all pulses of a queue is one normal number, as long as
-no bound is in reach; cross-points near a bound take pulse after pulse.
+Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as
+long as no bound is in reach; cross-points near a bound take pulse after pulse.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import lru_cache
 from typing import Any
 
 from firebrick.analog.normal_numbers import normal_block, normal_pair
-from firebrick.analog.pulse_trains import word_of
-from firebrick.analog.typed_kernel import changes, reads, results
+from firebrick.analog.pulse_trains import SAMPLES, STOCHASTIC, word_of
+from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
 from firebrick.compiler.kernel.language.annotations import ArrayTuple
 from firebrick.compiler.kernel.language.calls import HelperFunction, IndexedFunction
@@ -29,8 +30,6 @@ count_of_pulses: Any = int32
 """The cast to int32, in kernels."""
 number_of: Any = float32
 """The cast to float32, in kernels."""
-STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
-"""Pulse types whose counts are those of coincidences in random trains."""
 
 
 @kernel.function
@@ -46,8 +45,8 @@ def set_bits(word: Any) -> Any:
 def coincidences(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """Slots of a sample in which both lines of a cross-point fire."""
     count = count_of_pulses(0)
-    if length[b] > 0:
-        for w in range(x.shape[1]):
+    for w in range(x.shape[1]):
+        if j < x.shape[2]:
             count += set_bits(x[b, w, j] & d[b, w, i])
     return count
 
@@ -66,7 +65,7 @@ def rounded(numerator: Any, denominator: Any) -> Any:
 def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """Coincidences of trains in which each line fires as often as is expected."""
     count = 0
-    if length[b] > 0:
+    if j < x.shape[1]:
         of_x = rounded(length[b] * x[b, j], 4294967296)
         of_d = rounded(length[b] * d[b, i], 4294967296)
         count = rounded(of_x * of_d, length[b])
@@ -76,31 +75,47 @@ def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
 @kernel.function
 def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """The expected number of coincidences, rounded."""
-    return rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
+    count = 0
+    if j < x.shape[1]:
+        count = rounded(length[b] * (((x[b, j] >> 1) * (d[b, i] >> 1)) >> 30), 4294967296)
+    return count
 
 
-@kernel.function
-def any_fires(d: Any, b: Any, i: Any) -> Any:
-    """Whether the line of a row fires in a sample."""
-    found = word_of(0)
-    for w in range(d.shape[1]):
-        found = found | d[b, w, i]
-    return found != word_of(0)
-
-
-@kernel.function
-def may_fire(d: Any, b: Any, i: Any) -> Any:
-    """Whether the level of a row is above 0 in a sample."""
-    return d[b, i] > 0
-
-
-COUNTS: dict[PulseType, tuple[HelperFunction, HelperFunction]] = {
-    PulseType.STOCHASTIC_COMPRESSED: (coincidences, any_fires), PulseType.STOCHASTIC: (coincidences, any_fires),
-    PulseType.MEAN_COUNT: (mean_count, may_fire), PulseType.DETERMINISTIC_IMPLICIT: (expected_count, may_fire),
+COUNTS: dict[PulseType, HelperFunction] = {
+    PulseType.STOCHASTIC_COMPRESSED: coincidences, PulseType.STOCHASTIC: coincidences, PulseType.MEAN_COUNT: mean_count,
+    PulseType.DETERMINISTIC_IMPLICIT: expected_count,
 }  # fmt: skip
-"""Pulse type → number of pulses that a cross-point gets in a sample, and whether its row gets any."""
-QUEUE = 62
-"""Bits of a queue, an int64 that is not negative."""
+"""Pulse type → number of pulses that a cross-point gets in a sample."""
+LANES, WORDS = 32, 64
+"""Cross-points of a group, two registers of AVX-512, and words of 32 pulses of the queue of each."""
+PIECE = 1024
+"""Most pulses of a sample that a queue gets at a time."""
+JOINED = 10
+"""Most samples whose pulses are one normal number: the more there are, the more often a bound is in reach."""
+
+
+@kernel.function
+def appended(queue: Any, lane: Any, last: Any, waiting: Any, count: Any, up: Any) -> Any:
+    """Add pulses of one direction to a queue; the word that is being filled, and the number of pulses afterwards.
+
+    Args:
+        queue: Words that are full.
+        lane: Of the cross-point in its group.
+        last: The word that is being filled.
+        waiting: Number of pulses in the queue.
+        count: Number of pulses that are added.
+        up: Whether they are pulses up.
+    """
+    ones = word_of(0xFFFFFFFF) if up else word_of(0)
+    room = 32 - (waiting & 31)
+    last = last | ((ones & ((word_of(1) << word_of(count)) - word_of(1))) << word_of(waiting & 31))
+    while count >= room:
+        queue[int(waiting) >> 5, lane] = last
+        waiting += room
+        count -= room
+        room = count_of_pulses(32)
+        last = ones & ((word_of(1) << word_of(count)) - word_of(1))
+    return last, waiting + count
 
 
 @lru_cache(maxsize=256)
@@ -120,81 +135,113 @@ def update_kernel(
             and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
 
     Returns:
-        Kernel of the weights, their bounds, the inputs and errors, their trains, the key of the normal numbers, whether the
-        learning rate is negative, which pulses count (see ``device_array.BOTH``), the length of the longest train, and the
+        Kernel of the weights, their bounds, the inputs and errors, their trains, in which samples rows fire, the key of the
+        normal numbers, whether the learning rate is negative, which pulses count (see ``device_array.BOTH``), and the
         parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
     whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
     of_lines = uint32 if pulse_type in STOCHASTIC else int64
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
-    count_of, fires = COUNTS[pulse_type]
+    count_of = COUNTS[pulse_type]
 
     def pulsed_update(
-        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, key: Any, ascent: Any,
-        side: Any, longest: Any, parameters: Any, pulses: Any,
+        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, key: Any,
+        ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
     ) -> None:  # fmt: skip
-        i, j = kernel.index()
-        w, least, most = weights[i, j], low[i, j], high[i, j]
-        total = count_of_pulses(0)
-        ups, downs = count_of_pulses(0), count_of_pulses(0)
-        bits, capacity = 1, 0
-        while (longest >> (bits - 1)) > 0:
-            bits += 1
-        capacity = QUEUE // bits
-        queue, place, queued, blocks = 0, 0, 0, 0
-        for b in range(x.shape[0] + 1):
-            if b < x.shape[0]:  # noqa: SIM102 the second condition reads vector b
-                if fires(d_lines, b, i):
-                    n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
-                    up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
-                    if side != 0:  # devices that only get pulses up: those up, or those down
-                        n = n if up == (side > 0) else count_of_pulses(0)
-                        up = True
-                    if n > 0:
+        i, part = kernel.group()
+        lane = kernel.lane()
+        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
+        queue = kernel.shared(uint32, (WORDS + 1 + JOINED, LANES))
+        w, least, most = 0.0, 0.0, 0.0
+        if j < weights.shape[1]:
+            w, least, most = weights[i, j], low[i, j], high[i, j]
+        total, ups, downs = count_of_pulses(0), count_of_pulses(0), count_of_pulses(0)
+        last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
+        used, queued, flushes = 0, 0, 0  # of all cross-points of a row: slots and samples in the queue
+        for k in range(fired.shape[0] + 1):
+            samples = word_of(1)  # the last round empties the queue
+            if k < fired.shape[0]:
+                samples = fired[k, i]
+            while samples != word_of(0):
+                first = samples & (word_of(0) - samples)
+                samples = samples ^ first
+                slots = 1
+                n, up = count_of_pulses(0), False
+                if k < fired.shape[0]:
+                    b = SAMPLES * k + int(set_bits(first - word_of(1)))
+                    slots = length[b]
+                    if slots > 0:
+                        n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
+                    if j < weights.shape[1] and n > 0:
+                        up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                        if side != 0:  # devices that only get pulses up: those up, or those down
+                            n = n if up == (side > 0) else count_of_pulses(0)
+                            up = True
                         total += n
-                        if joins:
-                            ups += n if up else count_of_pulses(0)
-                            downs += count_of_pulses(0) if up else n
-                        queue = queue | ((2 * int(n) + (1 if up else 0)) << place)
-                        place += bits
+                while slots > 0:
+                    here = min(slots, PIECE)
+                    if k == fired.shape[0] or used + here > 32 * WORDS or (joins and queued == JOINED):
+                        if joins and j < weights.shape[1] and ups + downs > 0:
+                            at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
+                            xi, _ = normal_pair(key, at)
+                            after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                            if highest < most and lowest > least:
+                                w = after
+                            else:
+                                for s in range(queued):
+                                    part_of = queue[WORDS + 1 + s, lane]
+                                    last, waiting = appended(
+                                        queue,
+                                        lane,
+                                        last,
+                                        waiting,
+                                        count_of_pulses(part_of >> word_of(1)),
+                                        (part_of & word_of(1)) != word_of(0),
+                                    )
+                        count = waiting
+                        if j < weights.shape[1] and count > 0:
+                            queue[int(waiting) >> 5, lane] = last
+                            for q in range((int(count) + 3) >> 2):
+                                z = (0.0, 0.0, 0.0, 0.0)
+                                if noisy:
+                                    block = flushes * (8 * WORDS) + q
+                                    z = normal_block(key, (block * weights.shape[0] + i) * weights.shape[1] + j)
+                                rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
+                                for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
+                                    after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
+                                    after = least if after < least else after
+                                    after = most if after > most else after
+                                    w = after if count_of_pulses(4 * q + c) < count else w
+                        ups, downs = count_of_pulses(0), count_of_pulses(0)
+                        last, waiting = word_of(0), count_of_pulses(0)
+                        used, queued = 0, 0
+                        flushes += 1
+                    some = min(n, count_of_pulses(PIECE))
+                    n -= some
+                    if joins:
+                        ups += some if up else count_of_pulses(0)
+                        downs += count_of_pulses(0) if up else some
+                        if k < fired.shape[0]:
+                            queue[WORDS + 1 + queued, lane] = word_of(2 * some + (1 if up else 0))
+                    elif some > 0:
+                        last, waiting = appended(queue, lane, last, waiting, some, up)
+                    used += here
                     queued += 1
-            if queued == capacity or b == x.shape[0]:
-                if joins and queue > 0:
-                    xi, _ = normal_pair(key, 4 * ((blocks * weights.shape[0] + i) * weights.shape[1] + j))
-                    after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
-                    if highest < most and lowest > least:
-                        w = after
-                        queue = 0
-                        blocks += 1
-                    ups, downs = count_of_pulses(0), count_of_pulses(0)
-                left = count_of_pulses(0)
-                rises = False
-                while left > 0 or queue > 0:
-                    z = (0.0, 0.0, 0.0, 0.0)
-                    if noisy:
-                        z = normal_block(key, (blocks * weights.shape[0] + i) * weights.shape[1] + j)
-                    blocks += 1
-                    for c in kernel.unrolled(4):
-                        if left == 0:
-                            left = count_of_pulses((queue & ((1 << bits) - 1)) >> 1)
-                            rises = (queue & 1) == 1
-                            queue = queue >> bits
-                        if left > 0:
-                            w = min(max(step((w, rises, z[c]), parameters, (i, j)), least), most)
-                            left -= 1
-                place, queued = 0, 0
-        weights[i, j] = w
-        pulses[i, j] = total
+                    slots -= PIECE
+        if j < weights.shape[1]:
+            changed[i, j] = w
+            pulses[i, j] = total
 
     pulsed_update.__annotations__ = {
-        "weights": changes(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
+        "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "key": reads(uint32, "4"), "ascent": bool, "side": int, "longest": int,
+        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
+        "key": reads(uint32, "4"), "ascent": bool, "side": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),
-        )), "pulses": results(int32, whole),
+        )), "changed": results(float32, whole), "pulses": results(int32, whole),
     }  # fmt: skip
-    return kernel(pulsed_update)
+    return kernel(grid=f"rows, (columns + {LANES - 1}) // {LANES}", group=LANES)(pulsed_update)

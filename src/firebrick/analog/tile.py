@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.device_array import ARITHMETIC, DeviceArray, pulses_of
+from firebrick.analog.device_array import ARITHMETIC, DeviceArray, check_trains, pulses_of
 from firebrick.analog.factors import Factors, keep
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
@@ -239,13 +239,44 @@ class Tile(Module):
             OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` it is an ``ExecutionError`` where
                 the update is by pulses; where it is by arithmetic, the weights are not finite then.
         """
+        return self.update_checked(*self.check_update(x, d, lr), lr)
+
+    def check_update(self, x: Tensor, d: Tensor, lr: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Raise the errors that ``update`` has for these arguments, before anything changes.
+
+        Args:
+            x: Inputs, float32 [..., columns].
+            d: Errors, float32 [..., rows], as many vectors.
+            lr: Learning rate: a number or a 0-d tensor.
+
+        Returns:
+            The arguments of ``update_checked``: x [samples, columns] and d [samples, rows].
+
+        Raises:
+            ConfigError: The trains of the configuration need a learning rate that is a number.
+            ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
+            DTypeError: x, d or lr is not float32.
+            OutOfRangeError: x, d or lr is not finite; under ``fb.jit`` that is not known.
+        """
         x, d = self._vectors("x", x, self.columns), self._vectors("d", d, self.rows)
         if x.shape[0] != d.shape[0]:
             raise ShapeError(
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
         _check_rate("Tile.update", lr)
+        if not isinstance(self.config.device, ArithmeticDevice):
+            check_trains(self.config.update, lr)
         _check_finite("Tile.update", x=x, d=d, lr=lr)
+        return x, d
+
+    def update_checked(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
+        """``update`` with the vectors that ``check_update`` returned.
+
+        Args:
+            x: Inputs [samples, columns].
+            d: Errors [samples, rows].
+            lr: Learning rate.
+        """
         with no_grad(), autocast(None):
             x, d = x.detach(), d.detach() if self.scale is None else d.detach() / self.scale
             model = self.config.device

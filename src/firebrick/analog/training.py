@@ -65,6 +65,8 @@ class AnalogOptimizer(Optimizer):
 
         Raises:
             GradientError: The gradient of a tile is not that of one backward pass; nothing was changed.
+            OutOfRangeError: The inputs or errors of a tile, or its learning rate, are not finite; nothing was changed. Under
+                ``fb.jit`` it is an ``ExecutionError``.
             UnsupportedError: Updates may be left out, as with loss scaling; nothing was changed.
         """
         tiles = tiles_of(model)
@@ -94,13 +96,14 @@ class AnalogOptimizer(Optimizer):
                 f"{type(self).__name__}.update: pulses of a tile cannot be taken back",
                 "gradients that may be left out, as with loss scaling", "train in float32",
             )  # fmt: skip
+        checked = [of if isinstance(of, Tensor) else tile.check_update(*_joined(of), rate) for tile, of, rate in found]
         super().update(model, grads)
         with no_grad():
-            for tile, of_gradient, rate in found:
-                if isinstance(of_gradient, Tensor):
-                    tile.descend(of_gradient, rate)
+            for (tile, _, rate), given in zip(found, checked, strict=True):
+                if isinstance(given, Tensor):
+                    tile.descend(given, rate)
                 else:
-                    tile.update(*_joined(of_gradient), rate)
+                    tile.update_checked(*given, rate)
             for tile in tiles:
                 tile.end_mini_batch()
 

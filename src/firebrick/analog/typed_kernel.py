@@ -15,11 +15,6 @@ def reads(dtype: DType, sizes: str) -> ArrayType:
     return ArrayType("In", dtype, sizes_of(sizes))
 
 
-def changes(dtype: DType, sizes: str) -> ArrayType:
-    """``fb.kernel.InOut[dtype, sizes]``."""
-    return ArrayType("InOut", dtype, sizes_of(sizes))
-
-
 def results(dtype: DType, sizes: str) -> ArrayType:
     """``fb.kernel.Out[dtype, sizes]``."""
     return ArrayType("Out", dtype, sizes_of(sizes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.distributed import Reduce, reduced, reducing, reduction
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, strategy
-from firebrick.autodiff.rules import cotangents_of, repeated
+from firebrick.autodiff.rules import cotangents_of, repeated, replays
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
@@ -28,8 +27,8 @@ sums: list[Callable[[Tensor, Tensor, Tensor], None]] = []
 
 def filled(value: float, like: Tensor) -> Tensor:
     """A constant of a tensor's shape, dtype and device."""
-    out: Tensor = broadcast_to(constant(value, like.dtype, like.device), shape=like.shape)
-    return out
+    one: Tensor = constant(value, like.dtype, like.device)
+    return broadcast_to(one, shape=like.shape) if like.shape else one
 
 
 def require_grad(x: Tensor) -> Tensor:
@@ -108,11 +107,18 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
     Raises:
         GradientError: Part of the graph was freed.
     """
-    seen = {root.id}
-    heap = [(-root.id, root)]
-    out = []
-    while heap:
-        _, node = heapq.heappop(heap)
+    seen = {root.id: root}
+    left = [root]
+    while left:
+        node = left.pop()
+        if node.id in stop:
+            continue
+        for p in node.parents:
+            if p is not None and p[0].id not in seen:
+                seen[p[0].id] = p[0]
+                left.append(p[0])
+    out = [seen[i] for i in sorted(seen, reverse=True)]
+    for node in out:
         if node.freed:
             raise GradientError(
                 "this graph was freed by an earlier backward pass",
@@ -120,13 +126,6 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
                 "pass retain_graph=True to the earlier backward pass, run the forward pass again, or keep x.detach() of a "
                 "tensor that must outlive its step",
             )
-        out.append(node)
-        if node.id in stop:
-            continue
-        for p in node.parents:
-            if p is not None and p[0].id not in seen:
-                seen.add(p[0].id)
-                heapq.heappush(heap, (-p[0].id, p[0]))
     return out
 
 
@@ -136,9 +135,14 @@ def leading_to(leaves: frozenset[int], nodes: list[Node]) -> list[Node]:
     leading = set(leaves)
     kept = []
     for node in reversed(nodes):  # operands first
-        if node.id in leading or any(p is not None and p[0].id in leading for p in node.parents):
-            leading.add(node.id)
+        if node.id in leading:
             kept.append(node)
+            continue
+        for p in node.parents:
+            if p is not None and p[0].id in leading:
+                leading.add(node.id)
+                kept.append(node)
+                break
     kept.reverse()
     return kept
 
@@ -236,6 +240,13 @@ def run(
     reduce = reduction()
     if reduce is not None:
         nodes = leaves_early(nodes)
+    elif not (create_graph or anomaly.get()):  # operations of ``sums`` have no plan, and no function
+        whole: dict[Node, Tensor] | None = replays.whole(nodes, cotangents, stop)
+        if whole is not None:
+            if last:
+                for node in nodes:
+                    _free(node)
+            return whole
     found: dict[Node, Tensor] = {}
     cotangents = {at: own_handle(g) for at, g in cotangents.items()}  # hooks may change the caller's
     memo = Memo(nodes)

@@ -302,9 +302,12 @@ def handle(v: Value, memo: Memo, node: Any = None, slot: int = 0) -> Tensor:
 
 def save(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
     """Keep all values that the node's rule reads."""
-    if "inputs" in node.op.residuals:
+    residuals = node.op.residuals
+    if not residuals:
+        return
+    if "inputs" in residuals:
         node.inputs = tuple(map(Saved, inputs, node.in_avals))
-    if "outputs" in node.op.residuals:
+    if "outputs" in residuals:
         node.outputs = tuple(map(Saved, outputs, node.out_avals))
 
 

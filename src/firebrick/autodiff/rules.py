@@ -30,10 +30,12 @@ class _Replays:
     Attributes:
         find: ``(key, device)`` gives the program for a key; False if none may run, True if ``count`` may make one.
         count: ``(key, compute, operands)`` counts a call without a program, and gives the program if it makes one.
+        whole: ``(nodes, cotangents, stop)`` gives the results of a backward pass that runs as one function; None if it may not.
     """
 
     find: Callable[..., Any] = staticmethod(lambda key, device: False)
     count: Callable[..., Any] = staticmethod(lambda key, compute, operands: None)
+    whole: Callable[..., Any] = staticmethod(lambda nodes, cotangents, stop: None)
 
 
 replays = _Replays()
@@ -47,11 +49,7 @@ def repeated(node: Node, gs: list[Tensor | None], memo: Memo, needs: tuple[bool,
     residuals = [v.storage(memo) for v in node.inputs], [v.storage(memo) for v in node.outputs]
     if not op.repeats or hooks.levels:  # inside ``fb.vmap`` an operand is many
         return cotangents_of(node, gs, *_handles(node, *residuals), needs)
-    axes: tuple[Any, ...] = ()
-    if op.fusion == "contract":  # whose rule asks whether an operand is a transpose
-        axes = tuple([p[0].params["axes"] if p is not None and p[0].op is permute else None for p in node.parents])
-    call: Any = node.plan or (op, node.device, node.in_avals, key_of(node.params) if node.params else ())
-    key = call, op.vjp, needs, len(gs) == 1 or tuple([g is not None for g in gs]), axes, autocast_dtype()
+    key = rule_key(node, gs, needs)
     found = replays.find(key, node.device)
     if found is False:
         return cotangents_of(node, gs, *_handles(node, *residuals), needs)
@@ -69,6 +67,17 @@ def repeated(node: Node, gs: list[Tensor | None], memo: Memo, needs: tuple[bool,
     except Exception:  # noqa: BLE001 - operation by operation, the rule reports the cause
         return cotangents_of(node, gs, *_handles(node, *residuals), needs)
     return [given[r] if type(r) is int else r for r in results]
+
+
+def rule_key(node: Node, gs: Sequence[Any], needs: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What the operations of a node's rule depend on, with the cotangents that are given (not None) among ``gs``."""
+    op = node.op
+    assert op is not None
+    axes: tuple[Any, ...] = ()
+    if op.fusion == "contract":  # whose rule asks whether an operand is a transpose
+        axes = tuple([p[0].params["axes"] if p is not None and p[0].op is permute else None for p in node.parents])
+    call: Any = node.plan or (op, node.device, node.in_avals, key_of(node.params) if node.params else ())
+    return call, op.vjp, needs, len(gs) == 1 or tuple([g is not None for g in gs]), axes, autocast_dtype()
 
 
 def _of_operands(node: Node, operands: Sequence[Tensor], given: Sequence[bool], needs: tuple[bool, ...]) -> list[Any]:

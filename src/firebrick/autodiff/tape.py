@@ -82,16 +82,18 @@ class Node:
         "where",
     )  # fmt: skip
 
-    def __init__(self, op: Op | None, out_avals: tuple[Aval, ...], device: Device, where: str | None) -> None:
+    def __init__(
+        self, op: Op | None, out_avals: tuple[Aval, ...], device: Device, where: str | None,
+        parents: tuple[tuple[Node, int] | None, ...] = (), in_avals: tuple[Aval, ...] = (),
+        params: dict[str, Any] | None = None, plan: OpPlan | None = None,
+    ) -> None:  # fmt: skip
         self.id = next(_ids)
         self.op, self.out_avals, self.device, self.where = op, out_avals, device, where
-        self.parents: tuple[tuple[Node, int] | None, ...] = ()
-        self.in_avals: tuple[Aval, ...] = ()
+        self.parents, self.in_avals, self.plan = parents, in_avals, plan
+        self.params: dict[str, Any] = {} if params is None else params
         self.inputs: tuple[Value, ...] = ()
         self.outputs: tuple[Value, ...] = ()
         self.recipes: tuple[Value, ...] = ()
-        self.params: dict[str, Any] = {}
-        self.plan: OpPlan | None = None
         self.hooks: list[Callable[[Tensor], Tensor | None]] = []
         self.freed = False
         self.closed = False
@@ -154,11 +156,12 @@ def record(
         from firebrick.autodiff.anomaly import check_forward
 
         check_forward(op, inputs, outputs)
-    out_avals = tuple([t.aval for t in outputs]) if plan is None else plan.avals
-    node = Node(op, out_avals, outputs[0].device, outputs[0].label)
-    node.parents = tuple([None if t.node is None else (t.node, t.slot) for t in inputs])
-    node.in_avals = tuple([t.aval for t in inputs]) if plan is None else plan.in_avals
-    node.params, node.plan = params, plan
+    if plan is None:
+        in_avals, out_avals = tuple([t.aval for t in inputs]), tuple([t.aval for t in outputs])
+    else:
+        in_avals, out_avals = plan.in_avals, plan.avals
+    parents = tuple([None if t.node is None else (t.node, t.slot) for t in inputs])
+    node = Node(op, out_avals, outputs[0].device, outputs[0].label, parents, in_avals, params, plan)
     inside = region.get()
     if inside is not None:
         inside.keep(node, inputs, outputs)

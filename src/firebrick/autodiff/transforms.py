@@ -20,6 +20,7 @@ from firebrick.autodiff.tape import Node, choices, enabled, grad_mode, leaf_of, 
 from firebrick.core import trees
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
+from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none
 from firebrick.core.levels import boxed
 from firebrick.core.operands import describe
@@ -99,7 +100,7 @@ class Leaves:
                             f"parameter {name} is being tracked elsewhere",
                             "give each thread its own copy with model.fork(device)",
                         )
-                    own = boxed(p)
+                    own = boxed(p) if hooks.levels else p
                     if own is not p:
                         self._boxed.append((p, own.storage, p.storage, p.node, p.slot))
                         p.storage, p.node, p.slot = own.storage, None, 0

@@ -233,12 +233,13 @@ class Backend:
         """
         return self.compile(graph, device)
 
-    def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
+    def forms(self, graph: Graph, which: tuple[str, ...], device: Device | None = None) -> str:
         """The forms that a graph takes on its way to machine code, as text; the graph alone where the engine compiles none.
 
         Args:
             graph: The program.
             which: Of ``"graph"``, ``"groups"``, ``"specs"``, ``"naive"`` and ``"code"``.
+            device: The device; the first of the engine if left out.
         """
         return f"# Graph\n{graph}\n\n{self.engine} runs it operation by operation: it has no other forms"
 

@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from firebrick.cli.reporting import reported
+from firebrick.compiler.forms import FORMS
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ConfigError
+from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import misfit
 
-FORMS = ("graph", "groups", "specs", "naive", "code")
 KERNEL_FORMS = ("ir", "code", "assembly")
 """Of functions in the kernel language."""
 _INPUT = re.compile(r"(\w+)\[\s*((?:\d{1,18}\s*(?:,\s*\d{1,18}\s*)*,?)?)\s*\]")
@@ -25,7 +26,7 @@ _INPUT = re.compile(r"(\w+)\[\s*((?:\d{1,18}\s*(?:,\s*\d{1,18}\s*)*,?)?)\s*\]")
 @click.command()
 @click.argument("where", metavar="FILE:FUNCTION")
 @click.option("--input", "inputs", multiple=True, metavar="DTYPE[SHAPE]", help="An argument, such as float32[64,64]; in order.")
-@click.option("--device", default="cpu", show_default=True, help="Whose forms to show.")
+@click.option("--device", default="cpu", show_default=True, help="Whose forms to show, of a function of tensors.")
 @click.option(
     "--form", "wanted", multiple=True, type=click.Choice(tuple(dict.fromkeys(FORMS + KERNEL_FORMS))),
     help="Form to show; by default graph, groups and specs, and of a kernel ir.",
@@ -39,7 +40,7 @@ def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str,
 
     FILE:FUNCTION names a function of tensors in a Python file, which is run. Its arguments have the shapes and dtypes of
     --input; their values are zeros. Shown are the graph that is traced and simplified, the groups of nodes that become kernels,
-    and the specification of each kernel; with --form also their naive forms and their code.
+    and the specification of each kernel; with --form also their naive forms and their code: LLVM IR, or WGSL on webgpu.
 
     Of a function that @fb.kernel decorates, or an operation that fb.op makes of one, shown are its kernel IR (ir), and with
     --form the LLVM IR (code) and the assembly for a --target. Its numbers are inputs such as 8 or 0.5.
@@ -53,17 +54,22 @@ def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str,
     forms = KERNEL_FORMS if type(kernel).__name__ == "Kernel" else FORMS
     if set(wanted) - set(forms):
         raise ConfigError(f"the forms of {where} are {', '.join(forms)}", ", ".join(wanted), "choose some of these")
+    home = find_device(device)
     if forms is KERNEL_FORMS:
+        if home.engine != "cpu":
+            raise ConfigError(
+                "the forms of a kernel are those of the cpu engine, for any --target", f"--device {device}",
+                "leave it out, or name a function that calls the kernel",
+            )  # fmt: skip
         click.echo(_of_kernel(kernel, inputs, wanted or KERNEL_FORMS[:1], target))
         return
     if target:
         raise ConfigError("a target is of a kernel", f"{where}, which is none", "leave out --target")
     arguments = [argument_of(text) for text in inputs]
     check_takes(function, arguments)
-    home = find_device(device)
     with use_device(home):
         graph = jit(function).graph(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
-        click.echo(home.backend.forms(graph, wanted or FORMS[:3]))
+        click.echo(home.backend.forms(graph, wanted or FORMS[:3], home))
 
 
 def _of_kernel(kernel: Any, inputs: tuple[str, ...], wanted: tuple[str, ...], target: str) -> str:
@@ -78,7 +84,11 @@ def _of_kernel(kernel: Any, inputs: tuple[str, ...], wanted: tuple[str, ...], ta
             arguments.append(zeros(shape, dtype=of, device="cpu"))
         else:
             arguments.append(number)
-    _, operands, params = kernel.operation(*arguments, device="cpu")
+    operation, operands, params = kernel.operation(*arguments, device="cpu")
+    try:
+        operation.infer(*(t.aval for t in operands), **params)
+    except ShapeError as e:  # as a call refuses them
+        raise misfit(operation, operands, e) from None
     program = kernel.program([t.dtype for t in operands], params)
     engine: Any = find_device("cpu").backend
     return str(engine.kernel_forms(program.translated.function, wanted, target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from firebrick.cli import classification, forecasting, language
 from firebrick.cli.reporting import reported, size_of
 from firebrick.cli.runs import load_run, task_of
+from firebrick.core.errors import TraceError, UnsupportedError
 from firebrick.data.datasets import load
 
 _DIGITS = [str(k) for k in range(10)]
@@ -54,12 +56,21 @@ def web(run: Path, folder: Path, batch: int, best: bool) -> None:
         drawn = batch == 1 and config["class_names"] == _DIGITS
         inputs, page, facts = [asarray(pixels, device=_DEVICE)], "digits" if drawn else "plain", _facts(config)
     title = config.get("title") or f"{config['dataset']}, {config['model']}"
-    made = pages.export(model, inputs, folder, name=title, page=page, facts=facts)
+    try:
+        made = pages.export(model, inputs, folder, name=title, page=page, facts=facts)
+    except TraceError as e:
+        if not config.get("analog"):
+            raise
+        raise UnsupportedError(
+            "a model that is written as a page computes its results from its inputs alone",
+            f"{run}, of `firebrick analog train`, whose tiles read with noise",
+            "export a digital run, of `firebrick train`",
+        ) from e
     click.echo(
         f"{made.folder}: {title}, {made.launches} launches of {made.kernels} kernels, "
         f"weights {size_of(made.weight_bytes)}, memory of the GPU {size_of(made.buffer_bytes)}"
     )
-    click.echo(f"serve it: python -m http.server --directory {made.folder}")
+    click.echo(f"serve it: python -m http.server --directory {shlex.quote(str(made.folder))}")
 
 
 def _pictures(config: dict[str, Any], count: int) -> np.ndarray[Any, Any]:

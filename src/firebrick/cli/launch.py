@@ -24,7 +24,8 @@ from typing import IO, Any
 
 import click
 
-from firebrick.cli.reporting import reported, say_error
+from firebrick.cli.messages import say_error
+from firebrick.cli.reporting import reported
 from firebrick.core.errors import UnsupportedError
 
 LAST_LINES = 12

@@ -13,7 +13,8 @@ import numpy as np
 from firebrick.autodiff.tape import no_grad
 from firebrick.cli import classification, forecasting, language
 from firebrick.cli.images import ImageError, read_image
-from firebrick.cli.reporting import FAILED, reported, say_error
+from firebrick.cli.messages import say_error
+from firebrick.cli.reporting import FAILED, reported
 from firebrick.cli.runs import load_run, task_of
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.data.datasets import DataError, read_series

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from firebrick.cli.messages import say_error, say_warning
 from firebrick.core.errors import FallbackWarning, FirebrickError
 from firebrick.data import UncheckedCursorWarning
 from firebrick.data.datasets import DataError
@@ -28,11 +29,7 @@ from firebrick.train import (
 )
 
 FAILED, INTERRUPTED = 1, 130
-
-
-def say_error(message: str) -> None:
-    """``error: …`` in red on stderr."""
-    click.secho(f"error: {message}", fg="red", err=True)
+_REMEDY = "Remedy: check the path, its permissions and the space on the disk, or name another one."
 
 
 def size_of(nbytes: int) -> str:
@@ -58,7 +55,7 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
                 UncheckedCursorWarning,
             ):
                 warnings.simplefilter("always", kind)
-            warnings.showwarning = _say_warning
+            warnings.showwarning = say_warning
             try:
                 return command(*args, **kwargs)
             except BrokenPipeError:
@@ -80,9 +77,7 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _message(e: BaseException) -> str:
     if isinstance(e, OSError) and not isinstance(e, FirebrickError) and e.strerror:
-        return f"{e.filename}: {e.strerror}" if e.filename else e.strerror
+        if not e.filename:
+            return e.strerror
+        return f"{e.filename}: {e.strerror}\n{_REMEDY}"
     return str(e) or type(e).__name__
-
-
-def _say_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    click.secho(f"warning: {message}", fg="yellow", err=True)

@@ -130,7 +130,14 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     type=click.Choice([*models.names(), *models.registry.ALIASES]),
     help=f"Kind of model.  [default: {_each('model')}]",
 )
-@click.option("--set", "assignments", multiple=True, callback=_assignments, metavar="NAME=VALUE", help="A model's own setting.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    callback=_assignments,
+    metavar="NAME=VALUE",
+    help="A model's own setting, as JSON or text: 'hidden=[64, 32]'.",
+)
 @click.option("--device", default=None, help="Device that trains, such as cpu or torch:cuda:0; `firebrick devices` lists them.")
 @click.option(
     "--strategy",

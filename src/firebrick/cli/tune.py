@@ -13,11 +13,14 @@ from firebrick.cli.reporting import reported
 from firebrick.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from firebrick.compiler.tune.choice import Choice
     from firebrick.core.tensor import Tensor
 
 IMAGE, CHANNELS, SERIES, WINDOW, HORIZON = 28, 1, 7, 96, 24
 VOCABULARY, CONTEXT = 256, 128
 """Sizes of the images, series and texts of the models."""
+ENGINES = ("cpu", "webgpu")
+"""The engines that have variants of kernels."""
 
 
 @click.command()
@@ -40,23 +43,33 @@ def tune(
     FILE:FUNCTION names a function of tensors in a Python file, with an --input for each argument.
 
     What is found serves programs with the same sizes, on the same machine and with the same versions (`firebrick cache list`
-    shows it). Every variant is compared with the default kernel first, in a process of its own; one that is wrong, crashes or
-    does not return is never used.
+    shows it). Every variant is compared with the default kernel first, on cpu in a process of its own; one that is wrong,
+    crashes or does not return is never used.
     """
     from firebrick.backends.registry import find_device, use_device
-    from firebrick.compiler.cache import folder
+    from firebrick.compiler.cache import folder, store
     from firebrick.compiler.tune.choice import choices
     from firebrick.core.config import config
     from firebrick.models import names
 
     home = find_device(device)
-    if home.engine != "cpu":
-        raise ConfigError("devices with variants of kernels are those of the cpu engine", device, "leave out --device")
+    if home.engine not in ENGINES:
+        raise ConfigError(
+            f"devices with variants of kernels are those of the engines {' and '.join(ENGINES)}", device, "leave out --device"
+        )
     if inputs and (what is None or ":" not in what):
         raise ConfigError(
             "--input gives the arguments of FILE:FUNCTION", what or "no function", "name a function, or leave it out"
         )
+    try:
+        store.check_writable()
+    except OSError as e:
+        raise ConfigError(
+            "what tuning finds is kept in a folder that can be written", f"{folder()}: {e.strerror or e}",
+            "name another folder in FIREBRICK_CACHE_DIR, or `off` to measure and keep nothing",
+        ) from None  # fmt: skip
     start, total = perf_counter(), 0
+    measured: list[Choice] = []
     seen = {c.problem.id for c in choices()}
     with use_device(home), config.scope(tune="on", deterministic=not any_order):
         if what is not None and ":" in what:
@@ -68,6 +81,7 @@ def tune(
             new = [c for c in choices() if c.problem.id not in seen]
             seen |= {c.problem.id for c in new}
             total += len(new)
+            measured += new
             _print(name, new)
     if not total:
         click.echo(
@@ -75,11 +89,31 @@ def tune(
             + ("" if config.cpu_compile else ", as the setting cpu_compile is off") + "; `firebrick explain` shows why"
         )  # fmt: skip
         return
+    if folder() is not None:
+        _check_kept(measured)
     count = "1 kernel" if total == 1 else f"{total} kernels"
     kept = "used from now on where fb.config.tune is 'cached' (the default)"
     if folder() is None:
         kept = "not kept, as compiled code is not (FIREBRICK_CACHE_DIR is off, or there is no home directory)"
     click.echo(f"{count} in {perf_counter() - start:.0f} s; {kept}")
+
+
+def _check_kept(measured: list[Choice]) -> None:
+    """Check that later processes find what was measured: an error of the disk stops no computation, so nothing else says so."""
+    from firebrick.compiler.cache import folder
+    from firebrick.compiler.tune.choice import records_of
+    from firebrick.compiler.tune.records import Records
+    from firebrick.core.config import config
+
+    for device in {c.problem.device for c in measured}:
+        here, there = records_of(device), Records(device)
+        missing = [c for c in measured if c.problem.device == device and c.problem.id in here and c.problem.id not in there]
+        if missing:
+            raise ConfigError(
+                f"what was measured is kept in {folder()}",
+                f"{len(missing)} of {len(measured)} kernels that are not: {missing[0].problem.text}",
+                f"check that the disk is not full, and that FIREBRICK_CACHE_SIZE, {config.cache_size} bytes, is enough",
+            )
 
 
 def _call(where: str, inputs: tuple[str, ...]) -> Callable[[], Any]:

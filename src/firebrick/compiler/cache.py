@@ -156,8 +156,7 @@ class ObjectStore:
         if home is None or len(content) > limit:
             return
         try:
-            home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=home)  # readable by this user only
+            handle, temporary = _temporary(home)
             try:
                 with open(handle, "wb") as file:
                     file.write(content)
@@ -178,6 +177,18 @@ class ObjectStore:
         if total > limit:
             total = _trim(home, limit)
         self._total = home, total
+
+    def check_writable(self) -> None:
+        """Check that objects can be stored; nothing is to be checked where none are kept.
+
+        Raises:
+            OSError: The folder cannot be made, or no file in it.
+        """
+        home = folder()
+        if home is not None:
+            handle, temporary = _temporary(home)
+            os.close(handle)
+            os.unlink(temporary)
 
     def entries(self) -> list[Entry]:
         """All entries, the most recently used first."""
@@ -248,6 +259,12 @@ def unpack(content: bytes, key: bytes) -> tuple[bytes, dict[str, Any]]:
     if not isinstance(facts, dict):
         raise ValueError("its facts are no object")
     return body[description:], facts
+
+
+def _temporary(home: Path) -> tuple[int, str]:
+    """A new file in the folder, which is made if need be: its descriptor and its path. Only this user can read it."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return tempfile.mkstemp(prefix=_TEMPORARY, dir=home)
 
 
 def _read_own(path: Path) -> bytes:

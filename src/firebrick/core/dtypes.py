@@ -231,6 +231,11 @@ def scalar_fits(value: Scalar, dt: DType) -> bool:
     return dt.kind in kinds
 
 
+def zero_of(dt: DType) -> bool | int:
+    """The Python scalar that is zero in ``dt``: False for bool, which takes no int."""
+    return False if dt.kind == "bool" else 0
+
+
 @dataclass(frozen=True)
 class FInfo:
     """Limits of a floating or complex dtype, as the Array API's ``finfo``."""

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         reshape: Callable[[Tensor, Any], Tensor]
         setitem: Callable[[Tensor, Any, Any], Tensor]
         to_device: Callable[[Tensor, Device | str], Tensor]
+        array_function: Callable[[Any, Any, Any], Any]
         array_namespace: Callable[[str | None], Any]
         constant: Callable[[Tensor, str], None]
         dlpack_device: Callable[[Tensor], tuple[int, int]]

@@ -42,11 +42,12 @@ class OpPlan:
         params: The parameters.
         dtypes: NumPy's dtypes of the results.
         nbytes: Bytes of the results.
+        one: Of an operation with one result: its shape and dtype, NumPy's dtype and its bytes; else None.
         settings: The values of settings (``config.compiled_with``) for which the kernel was chosen.
     """
 
     __slots__ = (
-        "avals", "backend", "dtypes", "in_avals", "kernel", "nbytes", "params", "settings", "single", "tracks", "view",
+        "avals", "backend", "dtypes", "in_avals", "kernel", "nbytes", "one", "params", "settings", "single", "tracks", "view",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,7 @@ class OpPlan:
         self.params, self.view, self.settings = params, op.view is not None, config.compiled_with
         self.tracks = op.differentiable and any(a.dtype.is_inexact for a in avals)
         self.dtypes, self.nbytes = tuple(a.dtype.np for a in avals), tuple(a.nbytes for a in avals)
+        self.one = (avals[0], self.dtypes[0], self.nbytes[0]) if len(avals) == 1 else None
 
 
 def key_of(inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -95,19 +97,41 @@ def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
     not as planned, is reported there."""
     first = inputs[0]
     shown = first.storage  # read once, as its data: another thread's program may replace them
-    natives = [shown.data] if len(inputs) == 1 else [shown.data, *[t.storage.data for t in inputs[1:]]]
+    data = shown.data
     try:
-        result = plan.kernel(*natives)
+        if len(inputs) == 1:
+            result = plan.kernel(data)
+        elif len(inputs) == 2:
+            result = plan.kernel(data, inputs[1].storage.data)
+        else:
+            result = plan.kernel(data, *[t.storage.data for t in inputs[1:]])
     except Exception:  # noqa: BLE001
         return None
-    results = (result,) if type(result) is not tuple else result
     device = first.device
-    memory, base, outputs = device._memory, None, []
-    for native, aval, dtype, nbytes in zip(results, plan.avals, plan.dtypes, plan.nbytes, strict=True):
-        if native.shape != aval.shape or native.dtype != dtype:
+    memory = device._memory
+    if plan.one is not None and type(result) is not tuple:
+        (shape, dtype), stored, nbytes = plan.one
+        if result.shape != shape or result.dtype != stored:
+            return None
+        if plan.view and (not result.size or np.may_share_memory(result, data)):
+            storage = Storage(result, memory, 0, "owned", shown.root)
+        else:
+            storage = Storage(result, memory, nbytes)
+        made = Tensor(storage, dtype, shape, device)
+        if plan.tracks:
+            for t in inputs:
+                if t.node is not None:
+                    if hooks.grad_enabled():
+                        hooks.record(op, inputs, plan.params, (made,), plan)
+                    break
+        return made if plan.single else (made,)
+    results = (result,) if type(result) is not tuple else result
+    base, outputs = None, []
+    for native, aval, stored, nbytes in zip(results, plan.avals, plan.dtypes, plan.nbytes, strict=True):
+        if native.shape != aval.shape or native.dtype != stored:
             return None
         if plan.view:
-            base = shown.root if not native.size or np.may_share_memory(native, natives[0]) else None
+            base = shown.root if not native.size or np.may_share_memory(native, data) else None
         storage = Storage(native, memory, nbytes if base is None else 0, "owned", base)
         outputs.append(Tensor(storage, aval.dtype, aval.shape, device))
     if plan.tracks:

@@ -8,6 +8,8 @@ view is never unique, whatever the engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -87,6 +89,25 @@ class Storage:
         Call it as ``handle.storage.unique()``: the handle's own reference is the one allowed.
         """
         return self.base is None and self.kind == OWNED and getrefcount(self) <= _ALONE
+
+
+_new = object.__new__
+_count = Storage.__dict__["nbytes"].__set__
+
+
+def owned(natives: Sequence[Any], memory: Memory | PersistentMemory) -> list[Storage]:
+    """A storage for each of these new buffers, counted together."""
+    made, sizes = list[Storage](), list[int]()
+    for native in natives:
+        s = _new(Storage)
+        s.data, s.kind, s.base, s.memory = native, OWNED, None, memory
+        made.append(s)
+        sizes.append(native.nbytes)
+    memory.live = live = memory.live + sum(sizes)
+    if live > memory.peak:
+        memory.peak = live
+    deque(map(_count, made, sizes), 0)
+    return made
 
 
 class _Handle:

@@ -24,6 +24,8 @@ from firebrick.core.storage import Absent, Storage
 from firebrick.core.uncalled import Method
 
 _call = hooks.methods
+_PROTOCOLS = frozenset({"__array_interface__", "__array_struct__"})
+"""Attributes that NumPy asks for before ``__array__``; their errors, which nobody reads, cost more than the rest."""
 
 
 class Tensor:
@@ -136,6 +138,10 @@ class Tensor:
         """Operators of a NumPy scalar and a tensor; NumPy's functions of tensors raise."""
         return _call["universal"](ufunc, method, inputs, settings)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Functions of NumPy that read tensors."""
+        return _call["array_function"](function, args, kwargs)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.node is not None or isinstance(self.storage.data, Absent):
             _call["constant"](self, "NumPy array")
@@ -217,6 +223,8 @@ class Tensor:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for an attribute that tensors have not; it names what to write."""
+            if name in _PROTOCOLS:
+                raise AttributeError(name)
             raise UnknownNameError("'Tensor' object", name, METHODS, lambda: dir(Tensor), "x.{}")
 
     def __format__(self, spec: str) -> str:

@@ -183,8 +183,8 @@ class SubwordTokenizer:
             self._inner = library.Tokenizer.from_str(serialized)
         except Exception as e:  # the library raises no narrower class
             raise ConfigError(
-                "SubwordTokenizer takes the content of a tokenizer.json of the library tokenizers", shown(e, 200),
-                "save it with that library's Tokenizer.save",
+                "SubwordTokenizer takes the content of a tokenizer.json of the library tokenizers",
+                _fault(serialized) or shown(e, 200), "save it with that library's Tokenizer.save",
             ) from e  # fmt: skip
         self._inner.no_truncation()  # settings that a file may hold, and that would change the text
         self._inner.no_padding()
@@ -309,6 +309,17 @@ class SubwordTokenizer:
         return f"SubwordTokenizer(vocabulary={self.vocabulary})"
 
 
+def _fault(serialized: str) -> str:
+    """What JSON lacks for a tokeniser; empty if it may be one. The library reports a place in the text, whatever it is."""
+    try:
+        found = json_of(serialized)
+    except ValueError:
+        return ""
+    if not isinstance(found, dict):
+        return f"JSON that is no object: {serialized:.60}"
+    return "" if isinstance(found.get("model"), dict) else "an object without the field model"
+
+
 def tokenizer_of(serialized: str) -> ByteTokenizer | SubwordTokenizer:
     """The tokeniser that ``to_json`` wrote, or that the library ``tokenizers`` saved.
 
@@ -351,7 +362,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> ByteTokenizer | SubwordToken
         >>> fb.data.load_tokenizer(path).vocabulary
         256
     """
-    return tokenizer_of(read_text(path))
+    try:
+        return tokenizer_of(read_text(path))
+    except ConfigError as e:
+        raise ConfigError(f"{path}: {e.expected}", e.received, e.remedy) from e
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -32,6 +32,7 @@ hooks.methods.update(
         "bitwise_right_shift": elementwise.bitwise_right_shift,
         "bitwise_xor": elementwise.bitwise_xor,
         "divide": elementwise.divide,
+        "array_function": numpy_functions.array_function,
         "constant": conversion.check_constant,
         "dlpack_device": conversion.dlpack_device,
         "equal": elementwise.equal,

@@ -6,6 +6,7 @@ borrowed is never written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,15 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise OperandError(
             "asarray: nested lists must be rectangular", f"{type(obj).__name__} {obj!r:.60}", "pad the rows to one length"
         ) from None
+    if host.dtype.kind == "O" and host.size and all(isinstance(v, (int, float)) for v in host.flat):  # ints beyond 64 bits
+        dt = (
+            default_dtype("int" if _whole(obj) else "float", goal) if dtype is None else dtypes.dtype_argument("asarray", dtype)
+        )
+        check_fits("asarray", host, dt)
+        try:
+            host = host.astype(np.float64)
+        except OverflowError:
+            raise DTypeError("asarray: numbers lie in the range of float64", f"{obj!r:.60}", "scale them") from None
     if host.dtype.kind not in "biufc" and dtypes.python_kind(host.dtype.type) is None:
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
     if host.dtype.kind == "f" and host.size and np.abs(host).max() >= 1 << 53 and _whole(obj):
@@ -179,7 +189,7 @@ def _has_numpy(obj: Any) -> bool:
     """Whether a nested list holds NumPy values, or objects that NumPy makes arrays of, which keep their dtype."""
     if isinstance(obj, (list, tuple)):
         return any(map(_has_numpy, obj))
-    if isinstance(obj, (bool, int, float, complex, range)):
+    if isinstance(obj, (bool, int, float, complex, range, Tensor, Weak)):
         return isinstance(obj, np.generic)  # np.float64 is a float
     if isinstance(obj, (np.ndarray, np.generic)) or hasattr(obj, "__array__") or hasattr(obj, "__array_interface__"):
         return True
@@ -211,26 +221,52 @@ def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
     """A nested list that holds tensors, as one tensor."""
     if dtype is None:
         dtype = _numpy_dtype(obj)
-    exact = dtype is None and _has_64_bits(obj)  # beside which Python's floats are not rounded to the default float
-    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=_wide(o) if exact else dtype, device=device) for o in obj]
+    tensors = list(_tensors(obj))
+    numbers = _dtype_beside(tensors, obj) if dtype is None else dtype
+    if device is None and tensors:
+        device = tensors[0].device
+    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=numbers if _is_plain(o) else dtype, device=device) for o in obj]
     if any(p.shape != parts[0].shape for p in parts):
         shapes = ", ".join(str(p.shape) for p in parts)
         raise ShapeError("asarray: tensors in a list need equal shapes", shapes[:80], "reshape or pad them")
     return asarray(stack(parts), dtype=dtype, device=device)
 
 
-def _has_64_bits(obj: Any) -> bool:
-    """Whether a nested list holds tensors of float64 or complex128."""
-    if isinstance(obj, Tensor):
-        return obj.dtype in (dtypes.float64, dtypes.complex128)
-    return isinstance(obj, (list, tuple)) and any(map(_has_64_bits, obj))
+def _tensors(obj: Any) -> Iterator[Tensor]:
+    """The tensors of a nested list."""
+    for o in obj:
+        if isinstance(o, Tensor):
+            yield o
+        elif isinstance(o, (list, tuple)):
+            yield from _tensors(o)
 
 
-def _wide(obj: Any) -> DType | None:
-    """float64 or complex128 for a nested list of Python floats or complex numbers; None for others."""
-    if _has_tensors([obj]) or _has_numpy(obj):
+def _is_plain(obj: Any) -> bool:
+    """Whether a nested list, or a number, is of Python's numbers alone."""
+    if isinstance(obj, (list, tuple)):
+        return all(map(_is_plain, obj))
+    kind = obj.kind if type(obj) is Weak else type(obj)
+    return issubclass(kind, (bool, int, float, complex)) and not issubclass(kind, np.generic)
+
+
+def _dtype_beside(tensors: Sequence[Tensor], obj: Any) -> DType | None:
+    """The dtype that Python's numbers have beside tensors in a list, as in arithmetic; None if they have none in common."""
+    kinds: set[type] = set()
+
+    def look(o: Any) -> None:
+        if isinstance(o, (list, tuple)):
+            for part in o:
+                look(part)
+        elif isinstance(o, (Weak, bool, int, float, complex)) and _is_plain(o):
+            kinds.add(o.kind if type(o) is Weak else type(o))
+
+    look(obj)
+    if not tensors or not kinds:
         return None
-    return {"f": dtypes.float64, "c": dtypes.complex128}.get(np.asarray(obj).dtype.kind)
+    try:
+        return dtypes.result_type(*tensors, *(kind(1) for kind in kinds))
+    except DTypeError:
+        return None
 
 
 def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bool | None) -> Tensor:
@@ -275,6 +311,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return reshape(found, found.shape) if found is x else found  # another handle, which += of x does not change
     if not hasattr(x, "__dlpack__"):
         raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
+    for lazy in ("neg", "conj"):  # of PyTorch's views, whose memory holds other numbers
+        if hasattr(x, f"resolve_{lazy}"):
+            x = getattr(x, f"resolve_{lazy}")()
     kind, index = x.__dlpack_device__()
     kind = int(kind)
     if device is None:

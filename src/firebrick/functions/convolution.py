@@ -16,6 +16,7 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 from firebrick.ops.convolution import places_of
+from firebrick.ops.movement import reshape
 
 Sizes = int | tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -156,8 +157,8 @@ def conv_transpose2d(
         bias: Tensor [out], or None.
         stride: An int or (vertical, horizontal).
         padding: An int, (vertical, horizontal) or ((top, bottom), (left, right)): what is cut off the result.
-        output_padding: An int or (vertical, horizontal) below the stride: rows and columns that the result has more at
-            its end, to choose among the sizes that a strided convolution maps to x's.
+        output_padding: An int or (vertical, horizontal) below the stride or the dilation: rows and columns that the result
+            has more at its end, to choose among the sizes that a strided convolution maps to x's.
         dilation: An int or (vertical, horizontal).
         groups: Number of groups that channels are split into.
 
@@ -202,6 +203,14 @@ def conv_transpose3d(
 
 def per_axis(where: str, name: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:
     """An int ≥ ``least`` for each of ``rank`` axes, from one int or as many."""
+    if type(value) is int and value >= least:
+        return (value,) * rank
+    if type(value) is tuple and len(value) == rank:
+        for v in value:
+            if type(v) is not int or v < least:
+                break
+        else:
+            return value
     each = tuple(map(python_scalar, value)) if isinstance(value, (tuple, list)) else (python_scalar(value),) * rank
     if len(each) != rank or any(type(v) is not int or v < least for v in each):
         several = f" or {rank} of them" if rank > 1 else ""
@@ -274,7 +283,7 @@ def _misfit(where: str, expected: str, x: Tensor, weight: Tensor, remedy: str) -
 
 
 def _biased(y: Tensor, bias: Tensor | None) -> Tensor:
-    return y if bias is None else y + narrow(bias).reshape(1, -1, *[1] * (y.ndim - 2))
+    return y if bias is None else y + reshape(narrow(bias), shape=(1, *bias.shape, *[1] * (y.ndim - 2)))
 
 
 def _conv(
@@ -304,8 +313,17 @@ def _transposed(
     kernel, s, d = weight.shape[2:], per_axis(where, "stride", stride, rank), per_axis(where, "dilation", dilation, rank)
     pads = padding_of(where, padding, kernel, s, d)
     more = per_axis(where, "output_padding", output_padding, rank, 0)
-    if any(o >= n for o, n in zip(more, s, strict=True)):
-        raise ShapeError(f"{where}: output_padding is smaller than the stride", f"{more}, stride {s}", "use a smaller one")
+    if any(o >= max(n, k) for o, n, k in zip(more, s, d, strict=True)):
+        shown = f"{more}, stride {s}, dilation {d}"
+        raise ShapeError(f"{where}: output_padding is smaller than the stride or the dilation", shown, "use a smaller one")
+    behind = (0,) * rank
+    if any(o >= n for o, n in zip(more, s, strict=True)):  # no strided convolution maps the result's size to x's
+        # less is cut off at the end instead, and positions behind the last one that an element of x reaches are zeros
+        spared = [min(o, after) if o >= n else 0 for o, (_, after), n in zip(more, pads, s, strict=True)]
+        pads = tuple((before, after - c) for (before, after), c in zip(pads, spared, strict=True))
+        more = tuple(o - c for o, c in zip(more, spared, strict=True))
+        behind = tuple(o if o >= n else 0 for o, n in zip(more, s, strict=True))
+        more = tuple(o - b for o, b in zip(more, behind, strict=True))
     size = tuple(
         (n - 1) * st - sum(p) + di * (k - 1) + o + 1
         for n, st, p, di, k, o in zip(x.shape[2:], s, pads, d, kernel, more, strict=True)
@@ -316,4 +334,7 @@ def _transposed(
             f"{describe('x', x)}, kernel {kernel}, padding {pads}: sizes {size}", "use less padding",
         )  # fmt: skip
     params = {"size": size, "stride": s, "padding": pads, "dilation": d, "groups": groups}
-    return _biased(bind(OPS["conv_input"], (narrow(x), narrow(weight)), params), bias)
+    y: Tensor = bind(OPS["conv_input"], (narrow(x), narrow(weight)), params)
+    if any(behind):
+        y = bind(OPS["pad"], (y,), {"widths": ((0, 0), (0, 0), *((0, b) for b in behind)), "value": 0})
+    return _biased(y, bias)

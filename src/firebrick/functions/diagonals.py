@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
+from firebrick.core.dtypes import zero_of
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
@@ -86,7 +87,7 @@ def diag_embed(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -
         raise ShapeError("diag_embed: axis1 and axis2 must differ", f"{axis1} and {axis2}", "name two axes")
     lead, n = x.shape[:-1], x.shape[-1] + abs(offset)
     first, length = _place(n, n, offset)
-    zeros = broadcast_to(constant(False if x.dtype.kind == "bool" else 0, x.dtype, x.device), (*lead, n * n))
+    zeros = broadcast_to(constant(zero_of(x.dtype), x.dtype, x.device), (*lead, n * n))
     flat = bind(OPS["slice_update"], (zeros, x), _steps(lead, first, length, n + 1))
     matrices = reshape(flat, (*lead, n, n))
     return moveaxis(matrices, (-2, -1), (a, b)) if (a, b) != (x.ndim - 1, x.ndim) else matrices

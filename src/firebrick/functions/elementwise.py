@@ -492,6 +492,8 @@ def _limits(dt: DType) -> tuple[Any, Any]:
 
         info = iinfo(dt)
         return info.min, info.max
+    if dt.kind == "bool":  # refused as an operand, not for a bound that nobody wrote
+        return False, True
     return float("-inf"), float("inf")
 
 

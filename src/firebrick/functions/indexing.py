@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.core.bind import bind, bind_as
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.dtypes import int64, no_common_dtype, promote, python_scalar, scalar_fits, scalar_misfit
+from firebrick.core.dtypes import int64, promote, python_scalar, scalar_fits, scalar_misfit, zero_of
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.indexing import Advanced, Steps, is_basic, parse_advanced, parse_basic, strides_of
@@ -354,14 +354,14 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /) -> Tensor:
 
 
 @answers_arguments
-def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_value: Scalar = 0) -> Tensor:
+def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_value: Scalar | None = None) -> Tensor:
     """The elements of x where ``mask`` holds, as a vector in row-major order; the two broadcast.
 
     Args:
         x: Tensor.
         mask: Bool tensor.
         size: Number of elements to give, so that the shape depends on no value: the first ``size``, or fewer filled up.
-        fill_value: What to fill up with.
+        fill_value: What to fill up with; by default the zero of x's dtype, False for bool.
 
     Returns:
         Tensor [count] or [size].
@@ -381,6 +381,7 @@ def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_v
     if size is None:
         known_now("masked_select", "the shape of its result", "mask", mask, "pass size=, or use fb.where")
         return getitem(x, mask)
+    fill_value = zero_of(x.dtype) if fill_value is None else fill_value
     fill = _fitting("masked_select", "fill_value", _as_tensor("masked_select", "fill_value", fill_value, x), x)
     count = whole("masked_select", "size", size, 0)
     if not x.size:
@@ -477,8 +478,14 @@ def _fitting(op: str, name: str, value: Tensor, x: Tensor) -> Tensor:
     """A value in x's dtype, if that holds it."""
     if value.dtype is x.dtype:
         return value
-    if promote(value.dtype, x.dtype) is not x.dtype:
-        raise no_common_dtype(op, [(describe(name, value), value.dtype), (describe("x", x), x.dtype)])
+    common = promote(value.dtype, x.dtype)
+    if common is not x.dtype:
+        goals = [] if value.dtype.kind == "complex" else [(name, x.dtype)]  # which astype takes to no real dtype
+        if common is not None or value.dtype.is_inexact:
+            goals.append(("x", common or value.dtype))
+        remedy = "cast " + ", or ".join(f"{of} with fb.astype({of}, fb.{to.name})" for of, to in goals)
+        shown = f"{describe(name, value)} and {describe('x', x)}"
+        raise DTypeError(f"{op} must keep the dtype of x, {x.dtype.name}", shown, remedy)
     return astype(value, x.dtype)
 
 

@@ -77,3 +77,27 @@ def _written(name: str, operands: int) -> str:
 def _function(name: str) -> Callable[..., Any]:
     """A public function by its name."""
     return next(getattr(module, name) for module in _MODULES if hasattr(module, name))  # type: ignore[no-any-return]
+
+
+COMPARING = frozenset({np.array_equal, np.array_equiv, np.allclose})
+"""Functions whose results have no gradient; two of them take an error in reading an operand for a difference."""
+
+
+def array_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What ``Tensor.__array_function__`` returns: that of the values of tensors, which NumPy reads.
+
+    Raises:
+        GradientError: A tensor is differentiated, and the function is no comparison.
+    """
+    if function in COMPARING:
+        args, kwargs = _values(args), _values(kwargs)
+    return function._implementation(*args, **kwargs)
+
+
+def _values(tree: Any) -> Any:
+    """Nested arguments with the values of tensors."""
+    if isinstance(tree, Tensor):
+        return tree.numpy()
+    if type(tree) in (list, tuple):
+        return type(tree)(map(_values, tree))
+    return {k: _values(v) for k, v in tree.items()} if type(tree) is dict else tree

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.registry import find_device
+from firebrick.core.dtypes import zero_of
 from firebrick.core.errors import ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe, not_a_tensor
@@ -91,7 +92,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """
     x, k = _matrix("tril", x), whole("tril", "k", k)
     keep = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_), x.device)
-    return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
+    return OPS["where"](keep, x, zero_of(x.dtype))  # type: ignore[no-any-return]
 
 
 @answers_arguments
@@ -109,4 +110,4 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """
     x, k = _matrix("triu", x), whole("triu", "k", k)
     drop = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=np.bool_), x.device)
-    return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
+    return OPS["where"](drop, zero_of(x.dtype), x)  # type: ignore[no-any-return]

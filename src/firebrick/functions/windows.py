@@ -11,7 +11,7 @@ import numpy as np
 
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant, host_scalar
-from firebrick.core.dtypes import bool_, python_scalar, scalar_fits, scalar_misfit
+from firebrick.core.dtypes import bool_, python_scalar, scalar_fits, scalar_misfit, zero_of
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_operand, describe
@@ -28,7 +28,7 @@ _MODES = {"constant": "", "edge": "replicate", "reflect": "", "symmetric": "", "
 
 
 @answers_arguments
-def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0) -> Tensor:
+def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex | None = None) -> Tensor:
     """x with elements before and after it along axes.
 
     Args:
@@ -37,7 +37,7 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
             ``{axis: (before, after)}`` for some.
         mode: ``"constant"``; ``"edge"`` repeats the outermost element; ``"reflect"`` mirrors at it, ``"symmetric"`` beside
             it (so that it occurs twice); ``"wrap"`` takes the elements of the other end.
-        value: The element of ``"constant"``.
+        value: The element of ``"constant"``; by default the zero of x's dtype, False for bool.
 
     Returns:
         Tensor of x's dtype, each axis longer by its two widths.
@@ -60,11 +60,11 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
         meant = next((f'write "{ours}"' for ours, theirs in _MODES.items() if theirs and theirs == mode), "use one of these")
         raise ConfigError(f"pad: mode must be one of {', '.join(_MODES)}", repr(mode), meant)
     if mode == "constant":
-        value = weak_scalar(value)
+        value = zero_of(x.dtype) if value is None else weak_scalar(value)
         if isinstance(value, Weak):  # known when the graph runs: taken where the padding is
             ones = broadcast_to(constant(True, bool_, x.device), x.shape)
             inside = bind(OPS["pad"], (ones,), {"widths": pairs, "value": False})
-            zeros_around = bind(OPS["pad"], (x,), {"widths": pairs, "value": 0})
+            zeros_around = bind(OPS["pad"], (x,), {"widths": pairs, "value": zero_of(x.dtype)})
             padded: Tensor = bind(OPS["where"], (inside, zeros_around, value), {})
             return padded
         if not scalar_fits(value, x.dtype):
@@ -235,7 +235,7 @@ def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, di
     if x.ndim != 4:
         raise ShapeError("unfold2d takes images [batch, channels, height, width]", describe("x", x), "add an axis")
     (rows, columns), (v, h) = _patches("unfold2d", x.shape[2:], kernel, stride, padding, dilation)
-    padded = pad(x, ((0, 0), (0, 0), (v, v), (h, h)), value=False if x.dtype.kind == "bool" else 0) if v or h else x
+    padded = pad(x, ((0, 0), (0, 0), (v, v), (h, h))) if v or h else x
     windows = _take(_take(padded, columns, 3), rows, 2)  # [batch, channels, down, kernel, across, kernel]
     columns_last = permute_dims(windows, (0, 1, 3, 5, 2, 4))
     return reshape(columns_last, (x.shape[0], x.shape[1] * rows.shape[1] * columns.shape[1], rows.shape[0] * columns.shape[0]))

@@ -52,13 +52,19 @@ class Flat:
         elif isinstance(v, (list, tuple)):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} of {len(v)}"))
-            parts = (kind, *(self.key(f"{path}[{i}]", item, fn) for i, item in enumerate(v)))
-            return parts if kind is list or kind is tuple else (*parts, self._attributes(path, v))
+            parts: list[Any] = [kind]
+            for i, item in enumerate(v):
+                if type(item) is Tensor and self.named is None:  # without a call and a path: lists of parameters are long
+                    self.tensors.append(item)
+                    parts.append((Tensor, item.shape, item.dtype, item.device, None))
+                else:
+                    parts.append(self.key(f"{path}[{i}]", item, fn))
+            return tuple(parts) if kind is list or kind is tuple else (*parts, self._attributes(path, v))
         elif isinstance(v, dict):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} with {', '.join(map(str, v))}"))
-            parts = (kind, *((type(k), k, self.key(f"{path}[{k!r}]", item, fn)) for k, item in v.items()))
-            return parts if kind is dict else (*parts, self._attributes(path, v))
+            items = (kind, *((type(k), k, self.key(f"{path}[{k!r}]", item, fn)) for k, item in v.items()))
+            return items if kind is dict else (*items, self._attributes(path, v))
         elif isinstance(v, (np.ndarray, np.generic)):
             raise not_a_tensor(fn, path, v, None)
         else:

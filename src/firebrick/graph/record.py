@@ -313,8 +313,9 @@ class Record(ABC):
         for read, content in self.contents:
             if read() != content:
                 return False
-        if not all(bits_of(now) == then for now, then in self.arrays):
-            return False
+        for now, then in self.arrays:
+            if bits_of(now) != then:
+                return False
         self.settings = settings
         return True
 

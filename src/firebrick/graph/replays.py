@@ -23,7 +23,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.hooks import hooks
-from firebrick.core.storage import Storage
+from firebrick.core.storage import Storage, owned
 from firebrick.core.tensor import Tensor
 from firebrick.graph.passes import optimize
 from firebrick.graph.trace import tracing
@@ -47,28 +47,34 @@ class Replay:
         results: For each result: the number of the operand that it is, or the position of the program's output, with its shape
             and dtype; None for none.
         device: Device of all operands.
+
+    Attributes:
+        program, results: As given.
+        fresh: Whether every result is an output of the program.
     """
 
-    __slots__ = ("_device", "_program", "_results")
+    __slots__ = ("_device", "fresh", "program", "results")
 
     def __init__(self, program: Executable, results: Sequence[tuple[int, Aval | None] | None], device: Device) -> None:
-        self._program, self._results, self._device = program, tuple(results), device
+        self.program, self.results, self._device = program, tuple(results), device
+        self.fresh = all(r is not None and r[1] is not None for r in results)
 
     def __call__(self, operands: Sequence[Any]) -> list[Tensor | int | None]:
         """The results for native operands. A result that is an operand is its number."""
-        made = self._program(operands)
         device, found = self._device, list[Tensor | int | None]()
-        for result in self._results:
+        made = owned(self.program(operands), device._memory)
+        for result in self.results:
             if result is None:
                 found.append(None)
                 continue
             at, aval = result
-            if aval is None:
-                found.append(at)
-            else:
-                native = made[at]
-                found.append(Tensor(Storage(native, device._memory, native.nbytes), aval.dtype, aval.shape, device))
+            found.append(at if aval is None else Tensor(made[at], aval.dtype, aval.shape, device))
         return found
+
+    def storages(self, operands: Sequence[Any]) -> list[Storage]:
+        """The storages of the results for native operands, of a program whose results are all ``fresh``."""
+        made = owned(self.program(operands), self._device._memory)
+        return [made[at] for at, _ in self.results]  # type: ignore[misc]
 
 
 class Programs:
@@ -120,6 +126,11 @@ RULES, UPDATES = Programs(), Programs()
 """The programs of gradient rules, and of updates of optimizers."""
 
 
+def key_for(key: Any, operands: Sequence[Tensor]) -> tuple[Any, ...]:
+    """The key of an update with these operands."""
+    return key, operands[0].device, tuple([(t.shape, t.dtype) for t in operands])
+
+
 def updated(key: Any, compute: Callable[..., Sequence[Tensor]], operands: Sequence[Tensor]) -> Sequence[Tensor]:
     """``compute(*operands)``, by a program where there is one.
 
@@ -133,7 +144,7 @@ def updated(key: Any, compute: Callable[..., Sequence[Tensor]], operands: Sequen
     device = operands[0].device
     if key is None or any(t.device is not device or t.node is not None for t in operands):
         return compute(*operands)
-    whole = key, device, tuple([(t.shape, t.dtype) for t in operands])
+    whole = key_for(key, operands)
     found: Replay | bool | None = UPDATES.find(whole, device)
     if found is True:
         found = UPDATES.count(whole, compute, operands)

@@ -10,7 +10,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
-from firebrick.functions.movement import reshape
+from firebrick.functions.movement import flatten
 from firebrick.models.checks import check_counts
 from firebrick.nn import Conv2d, Dropout, Flatten, Identity, Linear, MaxPool2d, Module, ReLU, Sequential
 from firebrick.random import Generator
@@ -46,7 +46,10 @@ def mlp(
     """
     given: Any = hidden
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError("mlp: hidden is a list of the features of each hidden layer", f"hidden={hidden!r}", "pass e.g. (64,)")
+        raise ConfigError(
+            "mlp: hidden is a list of the features of each hidden layer", f"hidden={hidden!r}",
+            "pass e.g. [64, 32]; on the command line --set 'hidden=[64, 32]'",
+        )  # fmt: skip
     check_counts("mlp", in_features=in_features, classes=classes, **{f"hidden[{i}]": n for i, n in enumerate(hidden)})
     how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
     sizes = (in_features, *hidden)
@@ -140,7 +143,7 @@ class CNN(Module):
         """
         x = self.pool1(relu(self.conv1(x)))
         x = self.pool2(relu(self.conv2(x)))
-        x = relu(self.linear1(self.dropout(reshape(x, (x.shape[0], -1)))))
+        x = relu(self.linear1(self.dropout(flatten(x, start_axis=1))))
         logits: Tensor = self.linear2(self.dropout(x))
         return logits
 

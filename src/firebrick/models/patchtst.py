@@ -20,7 +20,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
-from firebrick.functions.movement import matrix_transpose, permute_dims, reshape
+from firebrick.functions.movement import flatten, matrix_transpose, permute_dims, reshape
 from firebrick.functions.normalisation import softmax
 from firebrick.functions.statistical import mean, var
 from firebrick.models.checks import check_counts, check_heads
@@ -62,7 +62,7 @@ def _dropped(dropout: Dropout, x: Tensor, series: int) -> Tensor:
     """Dropout of x [batch · series, …], drawn as [batch, series, …]: a part of a batch drops what the whole batch would."""
     if not dropout.training or dropout.p == 0.0:
         return x
-    return reshape(dropout(reshape(x, (-1, series, *x.shape[1:]))), x.shape)
+    return reshape(dropout(reshape(x, (x.shape[0] // series, series, *x.shape[1:]))), x.shape)
 
 
 class PatchEncoderLayer(Module):
@@ -187,13 +187,13 @@ class PatchTST(Module):
         scores = None
         for block in self.blocks:
             y, scores = block(y, scores)
-        forecast = reshape(self.head(reshape(y, (y.shape[0], -1))), (-1, self.series, self.horizon))
+        forecast = reshape(self.head(flatten(y, start_axis=1)), (-1, self.series, self.horizon))
         return permute_dims(forecast, (0, 2, 1)) * scale + level
 
     def _patches(self, rows: Tensor) -> Tensor:
         """Series [n, window] as patches [n, count, patch]."""
         places: Tensor = hooks.from_host(self._places, rows.device)
-        return reshape(take(rows, places, axis=1), (rows.shape[0], self.count, -1))
+        return reshape(take(rows, places, axis=1), (rows.shape[0], self.count, len(self._places) // self.count))
 
 
 @answers_arguments

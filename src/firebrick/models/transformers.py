@@ -8,7 +8,7 @@ from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
-from firebrick.functions.movement import permute_dims, reshape
+from firebrick.functions.movement import flatten, permute_dims, reshape
 from firebrick.functions.statistical import mean, var
 from firebrick.models.checks import check_counts, check_heads
 from firebrick.nn import LayerNorm, Linear, Module, TransformerEncoderLayer, initial
@@ -81,7 +81,8 @@ class PatchTransformer(Module):
                 "reshape x, or build the model for its images",
             )
         cut = reshape(x, (x.shape[0], self.channels, self.side, self.patch, self.side, self.patch))
-        return reshape(permute_dims(cut, (0, 2, 4, 1, 3, 5)), (x.shape[0], self.side * self.side, -1))
+        values = self.channels * self.patch * self.patch
+        return reshape(permute_dims(cut, (0, 2, 4, 1, 3, 5)), (x.shape[0], self.side * self.side, values))
 
 
 @answers_arguments
@@ -166,7 +167,7 @@ class PatchForecaster(Module):
         y = self.embed(reshape((x - level) / scale, (x.shape[0], self.count, self.patch))) + self.position
         for block in self.blocks:
             y = block(y)
-        forecast: Tensor = self.head(reshape(self.norm(y), (x.shape[0], -1)))
+        forecast: Tensor = self.head(flatten(self.norm(y), start_axis=1))
         return forecast * scale + level
 
 

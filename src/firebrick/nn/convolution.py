@@ -223,7 +223,7 @@ class ConvTranspose1d(_Convolution):
         kernel: Kernel size, an int.
         stride: An int.
         padding: As for ``fb.conv_transpose1d``: what is cut off y.
-        output_padding: An int below the stride: how much larger y is at its end.
+        output_padding: An int below the stride or the dilation: how much larger y is at its end.
         dilation: An int.
         groups: Groups that channels are split into; divides both channel counts.
         bias: Whether there is a bias.
@@ -263,7 +263,7 @@ class ConvTranspose2d(_Convolution):
         kernel: Kernel size, an int or (height, width).
         stride: An int or (height, width).
         padding: As for ``fb.conv_transpose2d``: what is cut off y.
-        output_padding: An int or (height, width) below the stride: how much larger y is at its end.
+        output_padding: An int or (height, width) below the stride or the dilation: how much larger y is at its end.
         dilation: An int or (height, width).
         groups: Groups that channels are split into; divides both channel counts.
         bias: Whether there is a bias.
@@ -303,7 +303,7 @@ class ConvTranspose3d(_Convolution):
         kernel: Kernel size, an int or (depth, height, width).
         stride: An int or (depth, height, width).
         padding: As for ``fb.conv_transpose3d``: what is cut off y.
-        output_padding: An int or (depth, height, width) below the stride: how much larger y is at its end.
+        output_padding: An int or (depth, height, width) below the stride or the dilation: how much larger y is at its end.
         dilation: An int or (depth, height, width).
         groups: Groups that channels are split into; divides both channel counts.
         bias: Whether there is a bias.

@@ -14,12 +14,13 @@ from firebrick.functions.checks import check_range
 from firebrick.functions.elementwise import astype, equal, maximum, not_equal, where
 from firebrick.functions.indexing import in_default_int, take
 from firebrick.functions.linear import matmul
-from firebrick.functions.movement import expand_dims, matrix_transpose, permute_dims, reshape
+from firebrick.functions.movement import expand_dims, permute_dims, reshape
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import initial
 from firebrick.nn.checks import check_choice, check_floating, check_shape, check_sizes
 from firebrick.nn.module import Module
+from firebrick.ops.movement import permute
 from firebrick.random import Generator
 
 
@@ -74,7 +75,7 @@ class Linear(Module):
             )
         # a graph has the product of matrices, which compilers fuse best; an engine alone makes one of a stack itself
         flat = reshape(x, (prod(x.shape[:-1]), self.in_features)) if x.ndim > 2 and hooks.trace() is not None else x
-        y = matmul(flat, matrix_transpose(self.weight))
+        y = matmul(flat, permute(self.weight, axes=(1, 0)))
         if self.bias is not None:
             y = y + narrow(self.bias)
         return y if flat is x else reshape(y, (*x.shape[:-1], self.out_features))

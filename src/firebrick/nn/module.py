@@ -559,16 +559,28 @@ def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
     further: list[tuple[str, Any]] = []
     seen = {id(root)}
 
-    def visit(module: Module, prefix: str) -> None:
-        for name, member in _members(module.__dict__.items(), prefix):
-            again = id(member) in seen
-            seen.add(id(member))
-            (further if again else found).append((name, member))
-            if not again and isinstance(member, Module):
-                visit(member, f"{name}.")
+    def visit(items: Any, prefix: str) -> None:  # ``_members`` of all depths, without generators
+        for name, v in items:
+            if type(v) in _PLAIN:
+                continue
+            if isinstance(v, Module):
+                if id(v) in seen:
+                    further.append((f"{prefix}{name}", v))
+                else:
+                    seen.add(id(v))
+                    found.append((f"{prefix}{name}", v))
+                    visit(v.__dict__.items(), f"{prefix}{name}.")
+            elif isinstance(v, (Parameter, Buffer, Generator)):
+                (further if id(v) in seen else found).append((f"{prefix}{name}", v))
+                seen.add(id(v))
+            elif isinstance(v, (list, tuple)):
+                visit(enumerate(v), f"{prefix}{name}.")
+            elif isinstance(v, dict):
+                visit(v.items(), f"{prefix}{name}.")
 
-    visit(root, "")
-    paths = [name for name, _ in (*found, *further)]
+    visit(root.__dict__.items(), "")
+    paths = [name for name, _ in found]
+    paths += [name for name, _ in further]
     if len(set(paths)) < len(paths):
         double = next(p for p in paths if paths.count(p) > 1)
         raise saved.StateError(
@@ -577,6 +589,31 @@ def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
             'rename a key of a dict: 1 and "1", or "a.b" and "b" inside "a", give one path',
         )
     return further if ties else found
+
+
+def parameters_in_order(root: Module) -> list[Parameter]:
+    """``root.parameters()``, without their names."""
+    found: list[Parameter] = []
+    seen = {id(root)}
+
+    def visit(items: Any) -> None:
+        for v in items:
+            if type(v) in _PLAIN:
+                continue
+            if isinstance(v, (Module, Parameter)):
+                if id(v) not in seen:
+                    seen.add(id(v))
+                    if isinstance(v, Module):
+                        visit(v.__dict__.values())
+                    else:
+                        found.append(v)
+            elif isinstance(v, (list, tuple)):
+                visit(v)
+            elif isinstance(v, dict):
+                visit(v.values())
+
+    visit(root.__dict__.values())
+    return found
 
 
 def _aliases(root: Module) -> dict[str, str]:

@@ -46,7 +46,7 @@ class ZeroPad(Module):
         if rank < 1 or len(pairs) != rank:
             axes = "*image" if isinstance(self._pairs, int) else f"{len(pairs)} axes of an image"
             raise ShapeError(f"ZeroPad: x is [batch, channels, {axes}]", describe("x", x), "check padding, or add axes")
-        return pad(x, ((0, 0), (0, 0), *pairs), value=False if x.dtype.kind == "bool" else 0)
+        return pad(x, ((0, 0), (0, 0), *pairs))
 
     def describe(self) -> str:
         return f"{self.padding}"

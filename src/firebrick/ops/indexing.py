@@ -43,9 +43,11 @@ def check_indices(indices: Array, size: int, op: str) -> None:
 
 def from_front(indices: Array, size: int, op: str) -> Array:
     """Indices as int64 in [0, size), after ``check_indices``."""
-    check_indices(indices, size, op)
     at = indices.astype(np.int64)
-    return np.where(at < 0, at + size, at) if at.size and at.min() < 0 else at
+    if not at.size or (int(at.min()) >= 0 and int(at.max()) < size and indices.dtype.kind == "i"):
+        return at
+    check_indices(indices, size, op)
+    return np.where(at < 0, at + size, at)
 
 
 def _infer_take(x: Any, indices: Any, *, axis: int) -> Aval:

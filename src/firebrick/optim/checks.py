@@ -10,6 +10,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Module, Parameter
+from firebrick.nn.module import parameters_in_order
 
 
 def named(model: Any) -> list[tuple[str, Parameter]]:
@@ -34,6 +35,10 @@ def named(model: Any) -> list[tuple[str, Parameter]]:
 
 def check_target(where: str, model: Any, parameters: Sequence[tuple[str, Parameter]]) -> None:
     """Raise ConfigError unless a model holds just these parameters."""
+    if isinstance(model, Module):
+        held = parameters_in_order(model)
+        if len(held) == len(parameters) and all(a is b for a, (_, b) in zip(held, parameters, strict=True)):
+            return
     given = named(model)
     if len(given) == len(parameters) and all(a is b for (_, a), (_, b) in zip(given, parameters, strict=True)):
         return

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from firebrick.optim.answers import Updates, no_parameters
 from firebrick.optim.checks import check_beside, check_target, named
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups, plain_settings
 from firebrick.optim.rates import constant as constant_rate
+from firebrick.optim.repeated_update import TOGETHER, RepeatedUpdate, Row, operands_of
 from firebrick.optim.restoring import (
     MALFORMED,
     Expected,
@@ -54,8 +56,6 @@ from firebrick.optim.restoring import (
 )
 from firebrick.optim.schedule import Schedule, from_state, plateaus, reduce_on_plateau, schedule, to_state
 
-TOGETHER = 512
-"""Maximum number of parameters whose update in eager code may be one program: tracing and compiling take 0.75 ms for each."""
 Target = Module | Sequence[Parameter]
 Scalars = tuple[Tensor, ...]
 Updated = tuple[Tensor, list[Tensor]]
@@ -311,10 +311,14 @@ class Optimizer(ABC):
         commit = Commit()
         before = self._step
         after = before + self._constant(1, before)
+        again = _AGAIN.get(self)
+        if again is not None and valid is None and again.run(self, commit, found, (before, after)):
+            commit.rebind(before, after)
+            return commit
         group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
         one = self._constant(1, before)
         shared: dict[tuple[int, Device, DType, str | None], Scalars] = {}
-        rows, begun = list[_Row](), _Begun()
+        rows, begun = list[Row](), _Begun()
         for (name, p), g in zip(self._parameters, found, strict=True):
             missed = self._missed.get(name)
             if g is None:
@@ -328,40 +332,63 @@ class Optimizer(ABC):
             group = self.groups[key[0]]
             scalars = shared.get(key)
             if scalars is None:
-                t = astype((after if missed is None else after - missed).to(p.device), dt)
-                step = astype(before.to(p.device), dt)
-                lr = (group.schedule or self.schedule)(step)
-                if group.lr_scale != 1.0:
-                    lr = lr * self._constant(group.lr_scale, lr)
-                scalars = shared[key] = self.scalars(t, lr, step, group.settings)
+                counters = (before, after) if missed is None else (before, after, missed)
+                scalars = shared[key] = self._scalars(group, dt, p.device, counters)
             handles = self._held(name, p, dt, group.settings, commit, begun)
-            rows.append(_Row(key[0], dt, p, g, handles, scalars))
+            rows.append(Row(key[0], dt, p, g, handles, scalars))
         for handle, value in zip([h for r in rows for h in (r.p, *r.handles)], self._values(rows, valid), strict=True):
             commit.rebind(handle, value)
         commit.rebind(before, chosen(valid, after, before))
         for attribute in begun.attributes:
             changed(self, attribute)
+        if not (valid is not None or begun.attributes or self._missed or hooks.tracing) and len(rows) == len(found):
+            _AGAIN[self] = RepeatedUpdate(self, rows, list(shared))
         return commit
 
-    def _values(self, rows: Sequence[_Row], valid: Tensor | None) -> Sequence[Tensor]:
+    def _scalars(self, group: Group, dt: DType, device: Device, counters: Sequence[Tensor]) -> Scalars:
+        """What all parameters of a group, device and dtype share; of constant rates and settings, by a program.
+
+        Args:
+            group: The group.
+            dt: The dtype that the parameters are updated in.
+            device: Their device.
+            counters: Number of updates before this one and after it; if the parameter had no gradient in some, their number.
+        """
+        rate = group.schedule or self.schedule
+        fixed = type(rate) is constant_rate
+
+        def compute(before: Tensor, after: Tensor, *more: Tensor) -> Scalars:
+            t = astype((after - more[0] if len(counters) > 2 else after).to(device), dt)
+            step = astype(before.to(device), dt)
+            lr = more[-1] if fixed else rate(step)
+            if group.lr_scale != 1.0:
+                lr = lr * self._constant(group.lr_scale, lr)
+            return self.scalars(t, lr, step, group.settings)
+
+        if not fixed:
+            return compute(*counters)
+        settings = plain_settings(group.settings) if self._ours else None
+        key = None if settings is None else (type(self), settings, dt, device, group.lr_scale, len(counters))
+        return tuple(updated(key, compute, (*counters, rate(constant(0, dt, device)))))
+
+    @property
+    def _ours(self) -> bool:
+        """Whether its class is Firebrick's; a user's may compute other things of equal parameters."""
+        return type(self).__module__.startswith("firebrick.")
+
+    def _values(self, rows: Sequence[Row], valid: Tensor | None) -> Sequence[Tensor]:
         """The new values of all parameters and their moments, in the order of the rows."""
-        scalars = {id(r.scalars): r.scalars for r in rows}
-        at, total = dict[int, int](), 0
-        for number, each in scalars.items():
-            at[number], total = total, total + len(each)
-        kinds = tuple([(r.group, r.dtype, len(r.handles), at[id(r.scalars)], len(r.scalars)) for r in rows])
-        operands = [t for r in rows for t in (r.p.detach(), r.g, *r.handles)]
-        own = len(operands)
-        operands += [t for each in scalars.values() for t in each]
+        operands, kinds, own, end = operands_of(rows)
         if valid is not None:
             operands.append(valid)
-        key = None
-        ours = type(self).__module__.startswith("firebrick.")  # a user's may compute other things of equal parameters
-        if ours and len(rows) <= TOGETHER:
-            settings = tuple([plain_settings(group.settings) for group in self.groups])
-            key = None if None in settings else (type(self), settings, kinds, valid is None)
-        compute = partial(self._all, kinds, own, own + total, Repeats() if ours else None)
+        key = self._key(kinds, valid is None) if len(rows) <= TOGETHER else None
+        compute = partial(self._all, kinds, own, end, Repeats() if self._ours else None)
         return updated(key, compute, operands)
+
+    def _key(self, kinds: Any, always: bool) -> Any:
+        """What the update of parameters of these kinds depends on besides its operands; None if that cannot be known."""
+        settings = tuple([plain_settings(group.settings) for group in self.groups])
+        return None if not self._ours or None in settings else (type(self), settings, kinds, always)
 
     def _all(
         self, kinds: Sequence[tuple[int, DType, int, int, int]], own: int, end: int, repeats: Repeats | None, *operands: Tensor
@@ -562,15 +589,7 @@ class Optimizer(ABC):
         return f"{type(self).__name__}(lr={self.schedule!r}, {shown}, {len(self._parameters)} parameters{groups})"
 
 
-class _Row(NamedTuple):
-    """A parameter that an update changes: its group, the dtype that it is updated in, gradient, moments and scalars."""
-
-    group: int
-    dtype: DType
-    p: Parameter
-    g: Tensor
-    handles: list[Tensor]
-    scalars: Scalars
+_AGAIN: WeakKeyDictionary[Optimizer, RepeatedUpdate] = WeakKeyDictionary()
 
 
 class _Begun:

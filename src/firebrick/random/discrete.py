@@ -14,6 +14,7 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.core.dtypes import float32, float64, int64
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
+from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
@@ -97,6 +98,7 @@ def _check_rows(name: str, key: str, x: Tensor, ok: Tensor, want: str) -> None:
         check_values(lambda: ok, lambda: OutOfRangeError(f"{name}: {want}", describe(key, x), "look at its values", op=name))
 
 
+@answers_arguments
 def categorical(
     logits: Tensor, /, draws: int | None = None, *, axis: int = -1, generator: Generator | None = None
 ) -> Tensor:  # fmt: skip
@@ -170,6 +172,7 @@ def multinomial(
     return finished(d, counts)
 
 
+@answers_arguments
 def choice(
     x: Any, /, shape: Any = (), *, replace: bool = True, p: Tensor | None = None, generator: Generator | None = None,
     device: Any = None,

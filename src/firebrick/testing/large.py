@@ -14,7 +14,7 @@ import numpy as np
 
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
-from firebrick.core.dtypes import float32, int32
+from firebrick.core.dtypes import dtype, float32, int32
 from firebrick.core.hooks import hooks
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
@@ -76,8 +76,14 @@ def check_large(device: Device, ops: Iterable[str] | None = None, seed: int = 0)
     wanted = None if ops is None else set(ops)
     for name, arrays, params in calls(seed):
         if wanted is None or name in wanted:
-            report.add(_verdict(device, name, arrays, params))
+            report.add(_verdict(device, name, tuple(_stored(device, a) for a in arrays), params))
     return report
+
+
+def _stored(device: Device, array: Array) -> Array:
+    """The array; in float32 if its dtype is a wider float that the device does not have."""
+    of = dtype(array.dtype)
+    return array if of.kind != "float" or device.backend.supports_dtype(device, of) else array.astype(np.float32)
 
 
 def _verdict(device: Device, name: str, arrays: tuple[Array, ...], params: dict[str, Any]) -> Verdict:

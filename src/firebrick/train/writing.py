@@ -126,7 +126,7 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
 
     fresh, old = fresh_of(goal), old_of(goal)
     locks: list[int | None] = []
-    made = False
+    made, before = False, goal.exists()
     try:
         leftovers = fresh.exists()
         for place in (goal, fresh):
@@ -166,7 +166,8 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         raise CheckpointError(
             f"the checkpoint {goal} is written to the end",
             f"{e.strerror or e}, in the step {at[0]!r} of {at[1]}",
-            _REMEDIES.get(e.errno or 0, "see to what the system says of it") + "; the checkpoint before this one is kept",
+            _REMEDIES.get(e.errno or 0, "see to what the system says of it")
+            + ("; the checkpoint before this one is kept" if before else ""),
         ) from e
     finally:
         if made:

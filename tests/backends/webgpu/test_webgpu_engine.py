@@ -15,6 +15,9 @@ import pytest
 import firebrick as fb
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
+from firebrick.backends.webgpu.replay import LEAST as LONG_TABLE
+from firebrick.backends.webgpu.replay import LaunchTable
+from firebrick.testing.large import check_large
 
 GPU = "webgpu:0"
 libc = ctypes.CDLL(None)
@@ -32,6 +35,20 @@ def test_an_adapter_has_the_name_of_its_api_as_well() -> None:
     if not any(a.api == other for a in adapters()):
         with pytest.raises(fb.DeviceError, match=rf"webgpu has 0 device\(s\) by the name of {other}"):
             fb.device(f"{other}:0")
+
+
+def test_the_forms_of_a_graph_are_those_that_a_device_runs() -> None:
+    def step(a: fb.Tensor, b: fb.Tensor) -> fb.Tensor:
+        return fb.softmax(a @ b, axis=-1)
+
+    device = fb.device(GPU)
+    a, b = fb.ones((4, 5), device=GPU), fb.ones((5, 6), device=GPU)
+    compiled = fb.jit(step)
+    shown = device.backend.forms(compiled.graph(a, b), ("groups", "specs", "naive", "code"), device)
+    assert "fused × 2" in compiled.explain(a, b)
+    assert shown.count(" = fused(") == shown.count("\n  key ") == shown.count("// launch 0, grid (") == 2
+    assert shown.count("fn main(@builtin(workgroup_id)") == shown.count("// launch ")
+    assert "runs it operation by operation" not in shown
 
 
 def test_a_dtype_that_gpus_lack_is_refused_with_the_cast_to_write() -> None:
@@ -290,6 +307,67 @@ def test_bind_groups_are_kept_for_the_same_buffers_and_only_for_these(monkeypatc
     assert not gpu._grouped
     step(x).numpy()
     assert made > 0
+
+
+def test_gradients_of_an_empty_batch_are_zeros_in_half_precision_too() -> None:
+    """No kernel computes them, and NumPy's own functions do not know bfloat16."""
+    for of in (fb.float16, fb.bfloat16):
+        x, w = (fb.ones(shape, dtype=of, device=GPU) for shape in ((0, 2, 4, 4), (3, 2, 1, 1)))
+        found = fb.grad(lambda w, x=x: fb.conv2d(x, w).sum())(w)
+        assert (found.dtype, found.shape) == (of, w.shape)
+        assert not found.numpy().astype(np.float32).any()
+
+
+def test_the_check_of_large_tensors_asks_for_no_dtype_that_gpus_lack() -> None:
+    report = check_large(fb.device(GPU), ["tanh"])
+    assert report.ok, report
+    assert report.checked == 1
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the launches are recorded", "after"])
+@pytest.mark.parametrize("by", ["copy", "submit"])
+def test_launches_that_an_interrupt_may_have_lost_are_never_read(by: str, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = on_gpu(np.arange(6, dtype=np.float32))
+    x.numpy()
+    backend, real, times = fb.device(GPU).backend, LaunchTable.record, [0]
+
+    def interrupted(self: LaunchTable, into: object) -> None:
+        times[0] += 1
+        if times[0] == 1:
+            if after:
+                real(self, into)
+            raise KeyboardInterrupt
+        real(self, into)
+
+    y = x * 2.0
+    monkeypatch.setattr(LaunchTable, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backend.copy(y.storage.data) if by == "copy" else backend.flush(y.device)
+    with pytest.raises(fb.ExecutionError, match="an interrupt kept from being started"):
+        y.numpy()
+    with pytest.raises(fb.ExecutionError, match="an interrupt kept from being started"):
+        (y + 1.0).numpy()
+    assert (x * 3.0).tolist() == [0, 3, 6, 9, 12, 15]
+
+
+def test_short_and_long_tables_of_launches_record_the_same() -> None:
+    x = on_gpu(np.arange(8, dtype=np.float32).reshape(2, 4) % 3)
+    few, many = (fb.jit(lambda x, n=n: _chain(x, n)) for n in (3, 3 * LONG_TABLE))
+    want = np.arange(8).reshape(2, 4) % 3
+    assert np.array_equal(few(x).numpy(), want)
+    assert np.array_equal(many(x).numpy(), want)
+    for _ in range(3):  # buffers and bind groups are used again
+        x, y = many(x), few(x)
+    assert np.array_equal(x.numpy(), want)
+    assert np.array_equal(y.numpy(), want)
+
+
+def _chain(x: fb.Tensor, n: int) -> fb.Tensor:
+    """``x`` after so many kernels of two kinds, in turns."""
+    turn = fb.asarray(np.roll(np.eye(4, dtype=np.float32), 1, axis=1), device=GPU)
+    for k in range(n):
+        x = x @ turn if k % 2 else x @ turn.T
+    return x @ turn if n % 2 else x
 
 
 @pytest.mark.parametrize("n", [1, 16, 17, 3000])

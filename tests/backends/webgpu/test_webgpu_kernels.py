@@ -6,6 +6,8 @@ from kernels_on_gpu import check, gpu, ran
 from narrow_kernels import draw_narrow
 from written_kernels import ITEM, Launch, whole
 
+import firebrick as fb
+from firebrick.backends.webgpu.groups import CompiledGroup
 from firebrick.compiler.kernel import ArrayParameter, Assign, For, Function, Let, ScalarParameter, Store
 from firebrick.compiler.targets.wgsl import operations
 from firebrick.core.dtypes import dtype as as_dtype
@@ -76,3 +78,24 @@ def test_items_that_write_neighbouring_elements_of_a_word_do_not_disturb_each_ot
     values = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, 10_001)
     arrays = {"x": values.astype(as_dtype(dtype).np), "y": np.zeros(10_001, as_dtype(dtype).np)}
     check(Launch(f, arrays, {}, 10_001))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((66_001,), 0), ((2, 1500), 1), ((1201, 3), 0)])
+def test_long_lines_are_sorted_by_digits_with_the_bits_of_the_reference(shape: tuple[int, ...], axis: int) -> None:
+    rng = np.random.default_rng(shape[0])
+    special = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-20], np.float32), shape)
+    x = np.where(rng.random(shape) < 0.3, special, rng.integers(-999, 999, shape).astype(np.float32))
+    given = fb.asarray(x, device="webgpu:0")
+    for descending in (False, True):
+        params = {"axis": axis, "descending": descending}
+        values, places = (t.numpy() for t in fb.ops.OPS["sort"](given, **params))
+        want, at = fb.ops.OPS["sort"].reference(x, **params)
+        assert values.tobytes() == np.asarray(want, np.float32).tobytes()
+        assert np.array_equal(places, at)
+    kernels = {launch.pipeline for g in _groups() for launch, _ in g.steps}
+    assert len(kernels) > 8, "the sort was of one kernel"
+
+
+def _groups() -> list[CompiledGroup]:
+    device = fb.device("webgpu:0")
+    return [g for g in device.backend.groups(device)._made.values() if isinstance(g, CompiledGroup)][-1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 from assembling import NVIDIA, PROCESSORS, assemble, external, object_for, ptx
 from lowered_bodies import body_of
-from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_naive
+from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_naive, some_groups
 from random_groups import drawn, groups_of
 
-from firebrick.compiler.kernel import Fault, Function
+from firebrick.compiler.kernel import Fault
 from firebrick.compiler.naive import NAIVE, Naive, naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.custom import Custom
@@ -25,7 +26,6 @@ from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import module_text
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
-from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import Deviation, check_results, run_reference
@@ -44,8 +44,20 @@ def deviation(g: Group, name: str, form: Naive, native: bool) -> Deviation:
 
 
 @pytest.mark.parametrize("name", WITH_KERNELS)
-def test_naive_forms_have_the_results_of_the_reference(name: str) -> None:
-    for g in groups(name):
+def test_some_samples_are_every_sample_at_some_dtype_and_every_dtype_at_some_sample(name: str) -> None:
+    every, some = list(groups(name)), some_groups(name)
+    assert {g.sample.name for g in some} == {g.sample.name for g in every}
+    assert {g.dtype for g in some} == {g.dtype for g in every}
+    assert {g.title for g in some} >= {g.title for g in every if g.dtype == "float32"}
+    assert len({id(g) for g in some}) == len(some) <= len(every)
+
+
+@pytest.mark.parametrize(
+    "of", [some_groups, pytest.param(groups, marks=pytest.mark.soak)], ids=["some samples", "every sample"]
+)
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_naive_forms_have_the_results_of_the_reference(name: str, of: Callable[[str], Iterable[Group]]) -> None:
+    for g in of(name):
         verdict = deviation(g, name, naive(g.spec), native=True)
         assert verdict.ok, f"{g.title}: {verdict}"
 
@@ -211,25 +223,48 @@ def test_a_long_sum_of_float32_is_as_precise_as_one_in_float64() -> None:
     assert np.isnan(group((x,), ("sum", (0,), {"axes": (1,), "keepdims": False}))[0][0])
 
 
-def kernels_by_op(family: str) -> list[tuple[Function, ...]]:
-    """The kernels of each op: a module for each, so that what is kept of the others outlasts a change of one op."""
-    return [kernels_of((name,)) for name in WITH_KERNELS if OPS[name].reference.__module__ == family]
+def ops_for(family: str, targets: Iterable[str], name: str, every: bool) -> list[str]:
+    """The ops of a family that a target compiles, in a module for each: what is kept of the others outlasts a change of one.
+
+    Args:
+        family: The module of the ops.
+        targets: The targets that share the ops.
+        name: One of them.
+        every: Whether it compiles all ops; otherwise the targets take turns, and each op is compiled for one of them.
+    """
+    share = WITH_KERNELS if every else WITH_KERNELS[list(targets).index(name) :: len(list(targets))]
+    return [op for op in share if OPS[op].reference.__module__ == family]
+
+
+IN_TURN = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in turn", "every op"])
+
+
+@pytest.mark.parametrize("targets", [[*NVIDIA], [*PROCESSORS]], ids=["nvidia", "processors"])
+def test_each_op_is_compiled_for_one_target_in_turn_and_in_soak_for_each(targets: list[str]) -> None:
+    def compiled_for(every: bool) -> list[str]:
+        return sorted(op for family in FAMILIES for name in targets for op in ops_for(family, targets, name, every))
+
+    assert compiled_for(every=False) == WITH_KERNELS
+    assert compiled_for(every=True) == sorted(WITH_KERNELS * len(targets))
 
 
 @pytest.mark.slow
+@IN_TURN
 @EACH_FAMILY
-@pytest.mark.parametrize("target", NVIDIA.values(), ids=NVIDIA)
-def test_every_naive_kernel_assembles_for_nvidia(target: Target, family: str, tmp_path: Path) -> None:
-    for kernels in kernels_by_op(family):
-        text = ptx(gpu_module(kernels, target), target)
+@pytest.mark.parametrize("name", NVIDIA)
+def test_every_naive_kernel_assembles_for_nvidia(name: str, family: str, every: bool, tmp_path: Path) -> None:
+    target = NVIDIA[name]
+    for op in ops_for(family, NVIDIA, name, every):
+        text = ptx(gpu_module(kernels_of((op,)), target), target)
         assert not external(text)
         assemble(text, target, tmp_path, level=0)
 
 
 @pytest.mark.slow
+@IN_TURN
 @EACH_FAMILY
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_every_naive_kernel_becomes_an_object_for_other_processors(name: str, family: str) -> None:
-    for kernels in kernels_by_op(family):
-        text = module_text([cpu_kernel(f, PROCESSORS[name]) for f in kernels])
+def test_every_naive_kernel_becomes_an_object_for_other_processors(name: str, family: str, every: bool) -> None:
+    for op in ops_for(family, PROCESSORS, name, every):
+        text = module_text([cpu_kernel(f, PROCESSORS[name]) for f in kernels_of((op,))])
         assert object_for(name, AS_WRITTEN + text)

@@ -84,3 +84,12 @@ def test_blocks_are_as_large_as_leaves_work_for_all_of_a_gpu(m: int, n: int, k: 
     found = block_of(spec)
     assert found == block
     assert found is None or spec.cost.flops >= LEAST_FLOPS
+
+
+@pytest.mark.parametrize(("sizes", "block"), [((512, 512, 512), (8, 8)), ((64, 64, 512), (8, 4)), ((8, 8, 8), None)])
+def test_blocks_of_a_processor_are_larger(sizes: tuple[int, int, int], block: tuple[int, int] | None) -> None:
+    m, n, k = sizes
+    x, y = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
+    spec = spec_of(body_of((x, y), ("matmul", (0, 1), {})))
+    assert isinstance(spec, Contract)
+    assert block_of(spec, processor=True) == block

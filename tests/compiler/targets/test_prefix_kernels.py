@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,8 +15,9 @@ from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.spec import kinds
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.running import RUNNING
-from firebrick.compiler.targets.llvm import lower, prefix_kernels
+from firebrick.compiler.targets.llvm import lower, prefix_kernels, running_extremes
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import local
 
 FOLDS = ("sum", "prod", "max", "min")
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64")
@@ -94,3 +96,41 @@ def test_the_bits_are_the_same_at_every_width_of_vectors() -> None:
         made = [Body(body, Target.host(bits)) for bits in (0, 128)]
         assert made[0].lowered.text != made[1].lowered.text
         np.testing.assert_array_equal(*(found(x)[0] for found in made))
+
+
+def _extremes(fold: str, dtype: str, shape: tuple[int, int], reverse: bool, bits: int) -> bool:
+    """Whether the kernel of rows has the bits of the specification."""
+    rng = np.random.default_rng(shape[1])
+    x = _drawn(rng, shape, dtype)
+    body = body_of((x,), (f"cumulative_{fold}", (0,), {"axis": 1, "reverse": reverse}))
+    spec = kinds.spec_of(body)
+    assert isinstance(spec, Prefix)
+    target = Target.host(bits)
+    assert running_extremes.lanes_of(spec, target)
+    got = Body(body, target)(x)
+    want = [np.empty(x.size, y.dtype) for y in got]
+    with np.errstate(all="ignore"):
+        spec.interpret([x.reshape(-1)], want)
+    return all(a.reshape(-1).tobytes() == b.tobytes() for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extremes_of_rows_that_are_vectors_are_those_of_the_specification(dtype: str) -> None:
+    for fold, shape, reverse, bits in (
+        ("max", (9, 33), False, 0), ("min", (4, 64), True, 0), ("max", (3, 96), True, 128), ("min", (6, 101), False, 128),
+    ):  # fmt: skip
+        assert _extremes(fold, dtype, shape, reverse, bits), f"{fold} of {dtype}{shape}, reverse={reverse}, {bits} bits"
+
+
+def test_a_kernel_of_rows_that_takes_the_last_of_equal_extremes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _extremes("max", "int32", (4, 64), False, 0)
+    monkeypatch.setattr(running_extremes, "better", lambda fold, dtype: local("x", dtype) >= local("total", dtype))
+    assert not _extremes("max", "int32", (4, 64), False, 0)
+
+
+def test_short_rows_and_reversed_ones_with_a_rest_are_scanned_line_by_line() -> None:
+    target = Target.host(128)
+    spec = Prefix("max", 5, 64, 1, True, "float32", "float32", (0,))
+    assert running_extremes.lanes_of(spec, target) == 4
+    for other in ({"size": 7}, {"size": 65}, {"inner": 2}, {"fold": "sum"}):
+        assert not running_extremes.lanes_of(replace(spec, **other), target), other

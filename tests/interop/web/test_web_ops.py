@@ -106,3 +106,20 @@ def test_ops_in_a_browser_agree_with_the_reference(page: Page, tmp_path: Path) -
                 if not worst.ok:
                     wrong.append(f"{name}: {worst}")
     assert wrong == []
+
+
+@pytest.mark.soak
+def test_kernels_with_shared_memory_pass_the_compiler_of_a_browser(page: Page, tmp_path: Path) -> None:
+    """tint refuses barriers in control flow that it cannot prove to be uniform, which naga takes."""
+    x = np.random.default_rng(0).integers(-128, 128, 1100).astype(np.int8)
+    web.export(lambda x: fb.argsort(x, descending=True), [fb.asarray(x)], tmp_path / "sorted")
+    kernels = [p.read_text() for p in (tmp_path / "sorted" / "kernels").iterdir()]
+    assert any("workgroupBarrier" in text for text in kernels)
+    (tmp_path / "index.html").write_text("<!doctype html><title>sorted</title>")
+    with served(tmp_path) as address:
+        page.open(f"{address}/index.html")
+        (found,) = page.evaluate(f'{RUN}(["sorted"])')
+    assert not isinstance(found, str), found
+    plan = json.loads((tmp_path / "sorted" / "program.json").read_text())
+    places = np.frombuffer(base64.b64decode(found[0]), fb.dtype(plan["outputs"][0]["dtype"]).np)
+    assert np.array_equal(places, np.argsort(-x.astype(np.int32), kind="stable"))

@@ -144,7 +144,7 @@ class CpuBackend(HostBackend):
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         return None if super().fast_kernel(op, dtypes) is None else eager.into_reused_memory(loud_ufunc(op))
 
-    def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
+    def forms(self, graph: Graph, which: tuple[str, ...], device: Device | None = None) -> str:
         from firebrick.backends.cpu.forms import forms  # imported here, since nothing else needs the modules of the forms
 
         return forms(graph, which)

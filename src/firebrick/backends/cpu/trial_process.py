@@ -20,12 +20,12 @@ from time import perf_counter
 from typing import Any, BinaryIO
 
 import numpy as np
-from ml_dtypes import finfo
 
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.targets.llvm.host import compile_many
 from firebrick.compiler.targets.llvm.library_product import library
 from firebrick.compiler.targets.llvm.lowered import Lowered
+from firebrick.compiler.tune.trial_values import DRAWS, differences, drawn
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import FirebrickError
 
@@ -35,8 +35,6 @@ PAGE = mmap.PAGESIZE
 CANARY = 0xA5
 SAMPLE_US = 200.0
 """Minimum time of a sample; a short kernel runs several times."""
-SPREAD = 1e3
-"""Results of another order than the default's may differ by this many eps of the dtype, relative to the largest result."""
 
 
 END, START, ODD = "end", "start", "odd"
@@ -106,7 +104,7 @@ class Trial:
         self.inputs = [(shape, as_dtype(name).np) for shape, name in inputs]
         self.outputs = [(shape, as_dtype(name).np) for shape, name in outputs]
         rng = np.random.default_rng(0)
-        self.data = {how: [_drawn(rng, how, shape, dtype) for shape, dtype in self.inputs] for how in DRAWS}
+        self.data = {how: [drawn(rng, how, shape, dtype) for shape, dtype in self.inputs] for how in DRAWS}
         self.segments: dict[str, Segment] = {}
         self.wanted: dict[str, list[Array] | str] = {}
         self.reference, self.default = reference, default
@@ -122,7 +120,7 @@ class Trial:
             found = self._run("reference", self.reference, self.data["exact"])
             if isinstance(found, _Strayed):
                 return f"the reference: {found.text}"
-            wrong = _differences(self.wanted["exact"], found, same=False, exact=False)
+            wrong = differences(self.wanted["exact"], found, same=False, exact=False)
             if wrong:
                 return f"it differs from its reference: {wrong}"
             self.wanted["reference"] = found
@@ -142,7 +140,7 @@ class Trial:
                 found = self._run(name, lowered, data, place)
                 if isinstance(found, _Strayed):
                     return found.text
-                wrong = _differences(self.wanted[how], found, same, exact and how == "exact")
+                wrong = differences(self.wanted[how], found, same, exact and how == "exact")
                 if wrong:
                     return f"{wrong} ({how} operands)"
         for result, over in enumerate(lowered.over):
@@ -150,7 +148,7 @@ class Trial:
                 found = self._run(name, lowered, self.data["normal"], END, (result, operand))
                 if isinstance(found, _Strayed):
                     return found.text
-                wrong = _differences(self.wanted["normal"], found, same, False)
+                wrong = differences(self.wanted["normal"], found, same, False)
                 if wrong:
                     return f"{wrong} (with the result in the memory of operand {operand})"
         return ""
@@ -226,71 +224,6 @@ def _time(segment: Segment, table: Array, repeat: int) -> float:
     except FirebrickError:
         pass
     return (perf_counter() - start) * 1e6 / repeat
-
-
-DRAWS = ("exact", "normal", "special")
-"""Operands of a trial: small integers, whose sums are exact in any order; normal numbers; normal numbers and special values."""
-
-
-def _drawn(rng: np.random.Generator, how: str, shape: tuple[int, ...], dtype: Any) -> Array:
-    kind = as_dtype(dtype).kind
-    if kind == "bool":
-        return rng.random(shape) < 0.5
-    if kind in ("int", "uint"):
-        return rng.integers(0, 4, shape).astype(dtype)
-    if how == "exact":
-        x = rng.integers(-3, 4, shape).astype(np.float64)
-    else:
-        x = rng.standard_normal(shape)
-        if how == "special" and x.size:
-            at = rng.integers(0, x.size, max(1, x.size // 97))
-            values = rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-40, 0.0], at.size)
-            x.reshape(-1)[at] = values
-    if kind == "complex":
-        x = x + 1j * rng.integers(-3, 4, shape)
-    with np.errstate(all="ignore"):
-        return np.asarray(x).astype(dtype)
-
-
-def _differences(wanted: list[Array] | str, found: list[Array] | str, same: bool, exact: bool) -> str:
-    if isinstance(wanted, str) or isinstance(found, str):
-        return "" if wanted == found else f"it reports {found!r} in place of {wanted!r}"
-    for number, (x, y) in enumerate(zip(wanted, found, strict=True)):
-        if same and x.tobytes() != y.tobytes() and (at := np.flatnonzero(_unequal(x, y))).size:
-            return f"result {number} has other bits at {at.size} of {x.size} elements, first at {at[0]}"
-        if not same:
-            wrong = _far(x, y, exact)
-            if wrong:
-                return f"result {number} {wrong}"
-    return ""
-
-
-def _unequal(x: Array, y: Array) -> Array:
-    """Where bits differ; NaN equals NaN."""
-    if as_dtype(x.dtype).kind == "complex":
-        x, y = (z.view(np.dtype(f"f{z.itemsize // 2}")) for z in (np.ascontiguousarray(x), np.ascontiguousarray(y)))
-    bits = np.dtype(f"u{x.itemsize}")
-    differ = np.ascontiguousarray(x).view(bits) != np.ascontiguousarray(y).view(bits)
-    if as_dtype(x.dtype).kind != "float":
-        return np.asarray(differ)
-    with np.errstate(all="ignore"):
-        return np.asarray(differ & ~((x != x) & (y != y)))
-
-
-def _far(x: Array, y: Array, exact: bool) -> str:
-    if as_dtype(x.dtype).kind not in ("float", "complex"):
-        return "" if (x == y).all() else f"differs at {int((x != y).sum())} elements"
-    wide = np.complex128 if as_dtype(x.dtype).kind == "complex" else np.float64
-    with np.errstate(all="ignore"):
-        a, b = x.astype(wide), y.astype(wide)
-        if (np.isfinite(a) != np.isfinite(b)).any():
-            return "is not finite at other elements"
-        finite = np.isfinite(a)
-        far = float(np.abs(a - b)[finite].max(initial=0.0))
-        scale = float(np.abs(a)[finite].max(initial=0.0))
-    eps = float(finfo(np.empty(0, x.dtype).real.dtype).eps)  # type: ignore[no-untyped-call]
-    limit = 0.0 if exact else SPREAD * eps * scale
-    return "" if far <= limit else f"differs by {far:.3g}, where at most {limit:.3g} is allowed"
 
 
 def peaks(threads: int) -> dict[str, float]:

@@ -14,7 +14,6 @@ from functools import cache
 from firebrick.backends.cpu.compared import Tuned
 from firebrick.backends.cpu.runtime.pool import shared_pool
 from firebrick.compiler import cache as object_cache
-from firebrick.compiler.spec.base import problem as structure_and_sizes
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import KernelSpec, spec_of
 from firebrick.compiler.targets.llvm import naive_form
@@ -24,7 +23,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.variants import variants
 from firebrick.compiler.tune import choice
 from firebrick.compiler.tune.records import Record
-from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, added
+from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, added, problem_of
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.ir import Graph
@@ -111,12 +110,7 @@ def selected(body: Graph) -> Lowered:
 def _chosen(
     body: Graph, spec: KernelSpec, default: Lowered, target: Target, device: str, threads: int
 ) -> tuple[Lowered, Tuned | None]:  # fmt: skip
-    structure, sizes = structure_and_sizes(spec)
-    ops = " ".join(dict.fromkeys(n.op.name for n in body.nodes if n.op.name != "constant"))
-    avals = body.avals
-    outputs = [avals[v] for v in body.outputs]
-    text = f"{ops} {', '.join(map(str, body.inputs))} → {', '.join(map(str, outputs))}"
-    problem = KernelProblem(type(spec).__name__, structure, sizes, device, threads, text)
+    problem, outputs = problem_of(body, spec, device, threads), [body.avals[v] for v in body.outputs]
     offered = variants(spec, body.inputs, outputs, target, default, threads)
     offered += added(spec, problem, offered[0])
     if len(offered) == 1:

@@ -19,6 +19,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.op import Op
 from firebrick.core.rounding import NARROW, WIDE
 from firebrick.ops.declare import size_of
+from firebrick.ops.indexing import check_indices
 from firebrick.ops.movement import key_of
 from firebrick.ops.reduction import PAIRWISE
 
@@ -154,9 +155,67 @@ def _concat(*xs: Aval, axis: int) -> Kernel:
     )
 
 
+def _row_function(x: Aval, axis: int, finish: Callable[..., Any]) -> Kernel | None:
+    """exp(x - max) and its sum along the last axis, and what ``finish`` makes of x - max, of these and of the sum."""
+    if axis != x.ndim - 1 or not x.size:
+        return None
+    largest: Callable[..., Any] = np.maximum.reduce
+    total, rows, dtype = np.add.reduce, np.ascontiguousarray, x.dtype.np
+    shape = (*x.shape[:-1], 1)
+
+    def function(x: Any) -> Any:
+        x = rows(x)
+        shifted = x - largest(x, axis, None, None, True)
+        e = np.exp(shifted)
+        return finish(shifted, e, total(e, axis, dtype).reshape(shape))
+
+    return Kernel("{f}({0})", {"f": function}, layout=ROWS)
+
+
+def _softmax(x: Aval, *, axis: int) -> Kernel | None:
+    return _row_function(x, axis, lambda shifted, e, total: e / total)
+
+
+def _log_softmax(x: Aval, *, axis: int) -> Kernel | None:
+    return _row_function(x, axis, lambda shifted, e, total: shifted - np.log(total))
+
+
+def _layer_norm(x: Aval, weight: Aval, bias: Aval, *, eps: float) -> Kernel | None:
+    """The reference on row-major memory, written over its own values."""
+    if not x.size:
+        return None
+    total: Callable[..., Any] = np.add.reduce
+    rows, dtype, count = np.ascontiguousarray, x.dtype.np, x.shape[-1]
+    least = np.asarray(eps, dtype)
+
+    def function(x: Any, weight: Any, bias: Any) -> Any:
+        x = rows(x)
+        y = x - total(x, (-1,), dtype, None, True) / count
+        y -= total(y, (-1,), dtype, None, True) / count  # what the mean's rounding lost
+        y /= np.sqrt(total(y * y, (-1,), dtype, None, True) / count + least)
+        y *= weight
+        y += bias
+        return y
+
+    return Kernel("{f}({0}, {1}, {2})", {"f": function}, layout=ROWS)
+
+
+def _gather(x: Aval, indices: Aval, *, axis: int) -> Kernel:
+    """``np.take_along_axis``, whose positions along the other axes are known here."""
+    grid: list[Any] = [np.arange(n).reshape([-1 if k == i else 1 for k in range(x.ndim)]) for i, n in enumerate(indices.shape)]
+    before, after, size = tuple(grid[:axis]), tuple(grid[axis + 1 :]), x.shape[axis]
+
+    def function(x: Any, indices: Any) -> Any:
+        check_indices(indices, size, "gather")
+        return x[(*before, indices, *after)]
+
+    return Kernel("{f}({0}, {1})", {"f": function})
+
+
 _SETTLED: dict[str, Callable[..., Kernel | None]] = {
     "relu": _relu, "sum": _sum, "mean": _mean, "matmul": _matmul, "cast": _cast, "clip": _clip,
     "reshape": _reshape, "permute": _permute, "broadcast_to": _broadcast_to, "slice": _slice, "concat": _concat,
+    "softmax": _softmax, "log_softmax": _log_softmax, "gather": _gather, "layer_norm": _layer_norm,
 }  # fmt: skip
 
 # kernels that give row-major results: whatever their operands; if their operands are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from firebrick.ops.indexing import from_front
 
 def _flat(op: str, x: Array, indices: Array, axis: int) -> Array:
     """The row-major position in ``x`` of each index along an axis."""
-    strides = [int(np.prod(x.shape[i + 1 :], dtype=np.int64)) for i in range(x.ndim)]
-    flat = from_front(indices, x.shape[axis], op) * strides[axis]
+    strides = [prod(x.shape[i + 1 :]) for i in range(x.ndim)]
+    flat: Array = from_front(indices, x.shape[axis], op) * strides[axis]
     for i, n in enumerate(indices.shape):
-        if i != axis:
+        if i != axis and n > 1:
             flat += (np.arange(n) * strides[i]).reshape([-1 if k == i else 1 for k in range(x.ndim)])
     return flat.reshape(-1)
 

@@ -17,7 +17,9 @@ from typing import Any
 
 APIS = {"Vulkan": "vulkan", "Metal": "metal", "D3D12": "dx12"}
 """wgpu's names of the APIs that are used → ours."""
-_KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
+PROCESSOR = "CPU"
+"""wgpu's kind of adapters that compute on the processor."""
+_KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", PROCESSOR)
 """wgpu's kinds of adapters, the fastest first."""
 _PLAIN = re.compile(r"\s*([A-Za-z_]\w*)\s*(\*|\[\s*\])?\s*")
 """A name of a type, a pointer to it, or an array of it."""

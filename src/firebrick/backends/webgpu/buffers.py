@@ -80,20 +80,32 @@ class BufferPool:
         self._blocks: set[Block] = set()
         self.created = self.kept = 0
 
+    def size_of(self, nbytes: int) -> int:
+        """The size of the buffers that ``lease`` gives for so many bytes."""
+        return min(size_class(nbytes), max(self._largest, nbytes))
+
     def lease(self, nbytes: int) -> Lease:
         """A buffer of at least so many bytes, whose contents are undefined.
 
         Raises:
             MemoryError: The device has no such buffer.
         """
-        self._collect()
-        size = min(size_class(nbytes), max(self._largest, nbytes))
-        free = self._free[size]
+        return self.sized(self.size_of(nbytes))
+
+    def sized(self, size: int) -> Lease:
+        """A buffer of a size that ``size_of`` has returned.
+
+        Raises:
+            MemoryError: The device has no such buffer.
+        """
+        if self._returned:
+            self._collect()
+        free = self._free.get(size)
         if free:
             self.kept -= size
             return Lease(free.pop(), self._returned)
-        if nbytes > self._largest:
-            raise MemoryError(f"a buffer of this device has at most {self._largest:,} bytes; {nbytes:,} are needed")
+        if size > self._largest:
+            raise MemoryError(f"a buffer of this device has at most {self._largest:,} bytes; {size:,} are needed")
         try:
             buffer = self._create(size)
         except MemoryError:

@@ -12,18 +12,22 @@ import importlib
 import os
 import sys
 import threading
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
+from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import numpy as np
 
-from firebrick.backends.webgpu.adapters import Adapter, library
+from firebrick.backends.webgpu.adapters import PROCESSOR, Adapter, library
 from firebrick.backends.webgpu.buffers import WORD, Block, BufferPool, DeviceArray, Lease, padded
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
+from firebrick.backends.webgpu.replay import LaunchTable
 from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype, uint32
@@ -54,6 +58,17 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
+
+
+Chooser = Callable[[Sequence[Block]], "tuple[Block, ...]"]
+"""Takes some of the elements of a list."""
+
+
+def chooser(numbers: Sequence[int]) -> Chooser:
+    """What takes the elements of these numbers from a list."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return lambda blocks: tuple([blocks[k] for k in numbers])
 
 
 P = ParamSpec("P")
@@ -137,13 +152,17 @@ class PreparedLaunch:
         workgroups: Along x and y.
     """
 
-    __slots__ = ("__weakref__", "_group", "_held", "entries", "groups", "pipeline", "reads", "sizes", "workgroups")
+    __slots__ = (
+        "__weakref__", "_group", "_held", "address", "entries", "groups", "pipeline", "reads", "sizes", "workgroups", "writes",
+    )  # fmt: skip
 
     def __init__(
         self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, table: Any,
         workgroups: tuple[int, int], native: Any,
     ) -> None:  # fmt: skip
         ffi, self.reads = native.ffi, tuple(reads)
+        self.writes = tuple(k for k, read in enumerate(self.reads) if not read)
+        self.address = int(ffi.cast("intptr_t", pipeline.pipeline._internal))
         self.pipeline, self.sizes, self.workgroups = pipeline, tuple(sizes), workgroups
         self.entries = ffi.new("WGPUBindGroupEntry[]", pipeline.bindings)
         for k in range(pipeline.bindings):
@@ -158,7 +177,8 @@ class PreparedLaunch:
         self._group.entryCount = pipeline.bindings
         self._group.entries = self.entries
         self._held = words, table
-        self.groups: dict[tuple[Block, ...], Any] = {}  # bind groups by the buffers of the arrays
+        # bind groups by the buffers of the arrays, and their rows of a table of launches
+        self.groups: dict[tuple[Block, ...], tuple[Any, tuple[int, int, int, int]]] = {}
 
     @property
     def group(self) -> Any:
@@ -200,11 +220,12 @@ class Gpu:
         self._batch = self._recorded = 0
         self._dropped: set[int] = set()  # batches that an interrupt or an error kept from being submitted
         self._held: list[Any] = []  # what recorded commands use, until they are submitted
+        self._table = LaunchTable(self._native)  # of the open pass
         self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
         self._faults: Any = None
         self._empty: Lease | None = None
         self._proved = UNPROVED
-        self.measured = measured_once(self._probe, adapter)
+        self.measured = replace(measured_once(self._probe, adapter), processor=adapter.kind == PROCESSOR)
 
     def _probe(self, source: str, inputs: Sequence[np.ndarray[Any, Any]], words: int) -> np.ndarray[Any, Any]:
         """Run a shader of ``probes``."""
@@ -215,7 +236,7 @@ class Gpu:
             made = self.array(Aval((words,), uint32))
             entries = [_entry(k, x.lease.block.buffer, x.aval.nbytes) for k, x in enumerate((*arrays, made)) if x.lease]
             group = self._device.create_bind_group(layout=pipeline.layout, entries=entries)
-            self._compute_pass()
+            self._pass = self._commands().begin_compute_pass()
             self._pass.set_pipeline(pipeline.pipeline)
             self._pass.set_bind_group(0, group)
             self._pass.dispatch_workgroups(-(-words // 64), 1, 1)
@@ -260,14 +281,6 @@ class Gpu:
         with self.lock:
             self._check()
             return DeviceArray(self, self.pool.lease(padded(aval.nbytes)) if aval.size else None, aval)
-
-    @_reported
-    def arrays(self, avals: Sequence[tuple[int, Aval]]) -> list[DeviceArray]:
-        """New arrays, each of so many bytes, padded, 0 for one without elements."""
-        with self.lock:
-            self._check()
-            lease = self.pool.lease
-            return [DeviceArray(self, lease(nbytes) if nbytes else None, aval) for nbytes, aval in avals]
 
     @_reported
     def uploaded(self, array: np.ndarray[Any, Any], aval: Aval) -> DeviceArray:
@@ -385,7 +398,7 @@ class Gpu:
             self._check()
             words = shader.words(scalars, grid, site)
             held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
-            table = self._table() if shader.checks else None
+            table = self._fault_table() if shader.checks else None
             return PreparedLaunch(
                 pipeline, shader.access, sizes, held, table, shader.workgroups(grid), self._native
             )  # fmt: skip
@@ -399,37 +412,72 @@ class Gpu:
             arrays: The buffer of each array; None for one without elements.
         """
         with self.lock:
-            lib, batch = self._native.lib, self._batch
-            into = self._compute_pass()
-            blocks = tuple([(lease or self._nothing()).block for lease in arrays])
-            for block, read in zip(blocks, what.reads):  # noqa: B905 - as long as each other, and quicker so
-                block.used = batch
-                if not read:
-                    block.written = batch
-                elif block.written in self._dropped:
-                    raise self._interrupted()
-            group = what.groups.get(blocks)
-            if group is None:
-                group = self._bound(what, blocks)
-            lib.wgpuComputePassEncoderSetPipeline(into, what.pipeline.pipeline._internal)
-            lib.wgpuComputePassEncoderSetBindGroup(into, 0, group, 0, self._native.ffi.NULL)
-            lib.wgpuComputePassEncoderDispatchWorkgroups(into, *what.workgroups, 1)
-            self._held.append(what)
-            self._recorded += 1
-            if self._recorded >= BATCH:
-                self.submit()
+            self._record(what, tuple([(lease or self._nothing()).block for lease in arrays]))
 
-    def _bound(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> Any:
+    def launched(
+        self, steps: Sequence[tuple[PreparedLaunch, Chooser]], operands: Sequence[DeviceArray],
+        avals: Sequence[tuple[int, Aval]],
+    ) -> list[DeviceArray]:  # fmt: skip
+        """Record launches one after the other, and make what they write.
+
+        Args:
+            steps: Each with what takes its arrays from a list of the operands and the new arrays.
+            operands: Arrays.
+            avals: Of the new arrays, each with the size of its buffer (``BufferPool.size_of``), 0 for one without elements.
+
+        Returns:
+            The new arrays.
+        """
+        try:  # as ``_reported``, without the call in between: this is what a kernel costs on the host
+            with self.lock:
+                if _process != self._process:
+                    self._check()
+                sized, blocks, made = self.pool.sized, [], []
+                for x in operands:
+                    blocks.append((x.lease or self._nothing()).block)
+                for size, aval in avals:
+                    lease = sized(size) if size else None
+                    blocks.append((lease or self._nothing()).block)
+                    made.append(DeviceArray(self, lease, aval))
+                for what, arrays_of in steps:
+                    self._record(what, arrays_of(blocks))
+                return made
+        except self._wgpu.GPUError as e:
+            raise self._translated(e) from e
+
+    def _record(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> None:
+        """Append a launch to the table of the open pass."""
+        if self._pass is None:
+            self._pass = self._commands().begin_compute_pass()
+        if self._dropped:
+            for block, read in zip(blocks, what.reads, strict=False):
+                if read and block.written in self._dropped:
+                    raise self._interrupted()
+        batch = self._batch
+        for block in blocks:
+            block.used = batch
+        for k in what.writes:
+            blocks[k].written = batch
+        found = what.groups.get(blocks)
+        if found is None:
+            found = self._bound(what, blocks)
+        self._held.append((what, found[0]))  # whose addresses the table has
+        self._table.rows.extend(found[1])
+        self._recorded += 1
+        if self._recorded >= BATCH:
+            self.submit()
+
+    def _bound(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> tuple[Any, tuple[int, int, int, int]]:
         """The bind group of a launch for these buffers, which is kept: programs get the same buffers again and again."""
         for entry, block in zip(what.entries, blocks, strict=False):
             entry.buffer = block.buffer._internal
         made = self._native.lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
         group = self._native.ffi.gc(made, self._release_group)
         while len(what.groups) >= _GROUPS:
-            what.groups.pop(next(iter(what.groups)))  # a pass that uses it holds it
-        what.groups[blocks] = group
+            what.groups.pop(next(iter(what.groups)))  # ``_held`` has it until it is submitted
+        found = what.groups[blocks] = group, (what.address, self._table.address(made), *what.workgroups)
         self._grouped.add(what)
-        return group
+        return found
 
     def _forget_groups(self) -> None:
         for what in list(self._grouped):
@@ -444,7 +492,7 @@ class Gpu:
 
     # faults
 
-    def _table(self) -> Any:
+    def _fault_table(self) -> Any:
         if self._faults is None:
             self._faults = self._buffer(4 * (SITES + 1))
         return self._faults
@@ -453,11 +501,11 @@ class Gpu:
     def clear_faults(self) -> None:
         """Record that the table of faults is empty."""
         with self.lock:
-            self._commands().clear_buffer(self._table())
+            self._commands().clear_buffer(self._fault_table())
 
     def faults(self, sites: int) -> np.ndarray[Any, Any]:
         """The table of faults, after all that was recorded before."""
-        return np.frombuffer(self.bytes_of(self._table(), 4 * (sites + 1)), np.uint32)
+        return np.frombuffer(self.bytes_of(self._fault_table(), 4 * (sites + 1)), np.uint32)
 
     # commands
 
@@ -465,17 +513,17 @@ class Gpu:
         """The open encoder, outside of a pass."""
         self._check()
         if self._pass is not None:
-            self._pass.end()
-            self._pass = None
+            done = False
+            try:
+                self._table.record(self._pass._internal)
+                self._pass.end()
+                self._pass, done = None, True
+            finally:  # Ctrl-C may come anywhere
+                if not done:
+                    self._drop()
         if self._encoder is None:
             self._encoder = self._device.create_command_encoder()
         return self._encoder
-
-    def _compute_pass(self) -> Any:
-        """The handle of the open pass."""
-        if self._pass is None:
-            self._pass = self._commands().begin_compute_pass()
-        return self._pass._internal
 
     def _use(self, *leases: Lease) -> None:
         for lease in leases:
@@ -495,9 +543,20 @@ class Gpu:
             finally:  # Ctrl-C may come anywhere
                 if not done:
                     self._dropped.add(batch)
-                self._encoder = self._pass = None
-                self._held, self._recorded, self._batch = [], 0, batch + 1
+                if self._batch == batch:
+                    self._begin()
                 del held
+
+    def _drop(self) -> None:
+        """Forget what was recorded and not submitted; what it would have written is never read."""
+        self._dropped.add(self._batch)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a new batch."""
+        self._table.rows = array("q")  # first, as an interrupt may come between: no pass gets launches of another
+        self._encoder = self._pass = None
+        self._held, self._recorded, self._batch = [], 0, self._batch + 1
 
     def wait(self) -> None:
         """Wait until all work is done."""

@@ -20,15 +20,19 @@ from firebrick.backends.webgpu.adapters import DRIVERS, adapters
 from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.groups import CompiledGroup, Groups
-from firebrick.backends.webgpu.lowering import POLICY, kind_of
+from firebrick.backends.webgpu.lowering import POLICY, kind_of, lowered_body
+from firebrick.backends.webgpu.tuning import selected
 from firebrick.compiler import Executable, Kernel, build, call
+from firebrick.compiler.forms import forms_text
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.kinds import KINDS
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, complex128, dtype, float32, float64
+from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.views import row_major
 from firebrick.ir import Graph, Node
@@ -98,7 +102,7 @@ class WebGpuBackend(Backend):
             with self._lock:
                 found = self._opened.get(device.index)
                 if found is None:
-                    found = self._opened[device.index] = Groups(Gpu(adapters()[device.index], device.index))
+                    found = self._opened[device.index] = Groups(Gpu(adapters()[device.index], device.index), selected)
         return found
 
     # state and memory
@@ -159,7 +163,7 @@ class WebGpuBackend(Backend):
     def execute(self, op: Op, inputs: tuple[DeviceArray, ...], params: dict[str, Any], out: Any = None) -> Any:
         gpu = inputs[0].gpu
         avals = tuple(x.aval for x in inputs)
-        key = op, gpu.index, avals, key_of(params)
+        key = op, gpu.index, avals, key_of(params), config.compiled_with, config.tune
         with self._lock:
             run = self._eager.get(key)
             if run is not None:
@@ -189,7 +193,15 @@ class WebGpuBackend(Backend):
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
     ) -> Executable:
         device = device or self.first_device()
+        fused, reasons, refused = self._fused(graph, device)
+        program = build(self, fused, device, donate, ready)
+        program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
+        return program
+
+    def _fused(self, graph: Graph, device: Device) -> tuple[Graph, list[str], list[str]]:
+        """A program with its groups, why operations are in none, and why groups have no kernels."""
         groups = self.groups(device)
+        reasons: list[str] = []
         refused: list[str] = []
 
         def proved(body: Graph) -> bool:
@@ -198,11 +210,18 @@ class WebGpuBackend(Backend):
                 refused.append(f"{', '.join(n.op.name for n in body.nodes)}: {found}")
             return not isinstance(found, str)
 
-        reasons: list[str] = []
-        fused = fuse(graph, kind_of, POLICY, reasons, proved=proved)
-        program = build(self, fused, device, donate, ready)
-        program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
-        return program
+        return fuse(graph, kind_of, POLICY, reasons, proved=proved), reasons, refused
+
+    def forms(self, graph: Graph, which: tuple[str, ...], device: Device | None = None) -> str:
+        device = device or self.first_device()
+        fused, reasons, refused = self._fused(graph, device)
+        driver = self.groups(device).gpu.measured
+
+        def code(body: Graph) -> str:
+            launches = lowered_body(body, driver).launches
+            return "\n".join(f"// launch {k}, grid {s.grid}\n{s.shader.text}" for k, s in enumerate(launches))
+
+        return forms_text(graph, fused, which, f"WGSL for {self.properties(device)['name']}", code, reasons, refused)
 
     def kernel(
         self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device | None,
@@ -256,8 +275,6 @@ class WebGpuBackend(Backend):
         return None if isinstance(group, str) else lambda *xs: group(xs[0])[0]
 
     def _device(self, index: int) -> Device:
-        from firebrick.core.hooks import hooks
-
         found: Device = hooks.find_device(f"webgpu:{index}")
         return found
 
@@ -274,7 +291,8 @@ def _constants(
     gpu: Gpu, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], packed: bool
 ) -> list[Callable[..., DeviceArray]]:
     """Functions that make the results of an op whose operands have no elements: the same at every call."""
-    found = op.reference(*(np.zeros(a.shape, a.dtype.np) for a in operands), **params)
+    host = hooks.find_device("numpy").backend  # not the reference, which NumPy cannot compute in bfloat16
+    found = host.execute(op, tuple(np.zeros(a.shape, a.dtype.np) for a in operands), params)
     arrays = [np.asarray(x, a.dtype.np) for x, a in zip(found if packed else (found,), results, strict=True)]
 
     def maker(x: np.ndarray[Any, Any], a: Aval) -> Callable[..., DeviceArray]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
-from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
+from firebrick.backends.webgpu.commands import Gpu, chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.core.views import View
 from firebrick.ir import Graph
@@ -21,14 +21,6 @@ _KEPT = 512
 """Maximum number of groups whose kernels are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A launch of a group's kernel."""
-
-    launch: PreparedLaunch
-    arrays: tuple[int, ...]  # of inputs, results and temporaries, in this order
-
-
 class CompiledGroup:
     """The kernels of a group on a device.
 
@@ -36,15 +28,20 @@ class CompiledGroup:
         gpu: The device.
         group: The launches.
 
+    Attributes:
+        written: Of the results, and of the temporaries.
+        steps: The launches, each with what takes its arrays from a list of operands, results and temporaries.
+
     Raises:
         KernelCompileError: The driver refuses a kernel.
     """
 
     def __init__(self, gpu: Gpu, group: LoweredGroup) -> None:
         self._gpu, self._sites = gpu, group.sites
-        self._made = [(padded(a.nbytes), a) for a in (*group.results, *group.temporaries)]
+        self.written = (*group.results, *group.temporaries)
+        self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
-        self._steps = [_Step(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), s.arrays) for s in group.launches]
+        self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), chooser(s.arrays)) for s in group.launches]
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
         """Record the launches.
@@ -52,14 +49,27 @@ class CompiledGroup:
         Raises:
             OutOfRangeError: An index is out of range.
         """
+        if self._sites:
+            with self._gpu.lock:
+                self._gpu.clear_faults()
+                made = self._gpu.launched(self.steps, arrays, self._made)
+                self._raise_fault()
+        else:
+            made = self._gpu.launched(self.steps, arrays, self._made)
+        return tuple(made) if self._count == len(made) else tuple(made[: self._count])
+
+    def run_in(self, made: Sequence[DeviceArray], arrays: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
+        """Record the launches, with the results and temporaries in the memory of arrays; as ``__call__`` else.
+
+        Args:
+            made: Arrays as in ``written``.
+            arrays: The operands.
+        """
         gpu = self._gpu
         with gpu.lock:
-            made = gpu.arrays(self._made)
-            memory = [x.lease for x in (*arrays, *made)]
             if self._sites:
                 gpu.clear_faults()
-            for s in self._steps:
-                gpu.launch(s.launch, [memory[k] for k in s.arrays])
+            gpu.launched(self.steps, (*arrays, *made), ())
             if self._sites:
                 self._raise_fault()
         return tuple(made[: self._count])
@@ -72,35 +82,54 @@ class CompiledGroup:
             raise self._sites[site].error(payload)
 
 
+Lowering = Callable[[Graph, Gpu], "LoweredGroup | str"]
+"""The launches of a group of nodes on a device, or why there are none."""
+
+
+def lowered_or_reason(lower: Callable[[], LoweredGroup]) -> LoweredGroup | str:
+    """The launches of a group, or why there are none."""
+    try:
+        return lower()
+    except (UnsupportedError, DTypeError) as e:
+        return str(e)
+
+
+def default_launches(body: Graph, gpu: Gpu) -> LoweredGroup | str:
+    """The launches of a group of nodes without tuning."""
+    return lowered_or_reason(lambda: lowered_body(body, gpu.measured))
+
+
 class Groups:
     """The compiled groups of a device, by their bodies; what cannot be compiled is remembered with the reason.
 
     Args:
         gpu: The device.
+        lowering: Gives the launches of a group of nodes.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, lowering: Lowering = default_launches) -> None:
+        self.gpu, self._lowering = gpu, lowering
         self._made: OrderedDict[object, CompiledGroup | str] = OrderedDict()
         self._lock = threading.RLock()
 
     def of_body(self, body: Graph) -> CompiledGroup | str:
         """The kernels of a group, or why there are none."""
         lines = tuple(n.line for n in body.nodes)  # which faults report
-        return self._kept(("body", key_of(body), lines), lambda: lowered_body(body, self.gpu.measured))
+        key = "body", key_of(body), lines, config.compiled_with, config.tune
+        return self._kept(key, lambda: self._lowering(body, self.gpu))
 
     def of_view(self, view: View, source: Aval, result: Aval) -> CompiledGroup | str:
         """The kernel that copies a view of an array."""
-        return self._kept(("view", view, source, result), lambda: lowered_view(view, source, result, self.gpu.measured))
+        driver = self.gpu.measured
+        lower = lambda: lowered_or_reason(lambda: lowered_view(view, source, result, driver))  # noqa: E731
+        return self._kept(("view", view, source, result), lower)
 
-    def _kept(self, key: object, lower: Callable[[], LoweredGroup]) -> CompiledGroup | str:
+    def _kept(self, key: object, lower: Callable[[], LoweredGroup | str]) -> CompiledGroup | str:
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                try:
-                    found = CompiledGroup(self.gpu, lower())
-                except (UnsupportedError, DTypeError) as e:
-                    found = str(e)
+                made = lower()
+                found = made if isinstance(made, str) else CompiledGroup(self.gpu, made)
                 self._made[key] = found
                 while len(self._made) > _KEPT:
                     self._made.popitem(last=False)

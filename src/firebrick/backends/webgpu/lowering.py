@@ -1,4 +1,4 @@
-"""Fusion groups as WGSL: the naive form or the blocks of a group's specification, prepared for a driver and printed.
+"""Fusion groups as WGSL: a template, blocks or the naive form of a group's specification, prepared for a driver and printed.
 
 Nothing here needs an adapter: a driver is what is known of it (``Measured``). ``groups`` runs the launches on a device,
 ``web_plan`` writes them down for a page.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,12 @@ from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import FaultSite, sites_of
 from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
 from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
+from firebrick.compiler.templates import sort_by_digits
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, UnsupportedError
@@ -160,8 +162,13 @@ def lowered(
     return LoweredGroup(tuple(launches), tuple(results), temporaries, tuple(sites))
 
 
-def lowered_body(body: Graph, driver: Measured) -> LoweredGroup:
+def lowered_body(body: Graph, driver: Measured, form_of: Callable[[kinds.KernelSpec], Naive] | None = None) -> LoweredGroup:
     """The launches of a group of nodes.
+
+    Args:
+        body: The group.
+        driver: What is known of the driver.
+        form_of: Gives the kernels of its specification; by default ``launches_of`` does.
 
     Raises:
         DTypeError: A kernel needs a dtype that the driver does not have.
@@ -173,13 +180,8 @@ def lowered_body(body: Graph, driver: Measured) -> LoweredGroup:
         raise UnsupportedError("a group of nodes is proved before it is compiled", reason, "")
     if isinstance(spec, Custom):
         _check_loops(spec.function, driver)
-    return lowered(
-        launches_of(spec, driver.capabilities.float64),
-        body.inputs,
-        [body.avals[v] for v in body.outputs],
-        driver,
-        sites_of(spec),
-    )
+    form = launches_of(spec, driver) if form_of is None else form_of(spec)
+    return lowered(form, body.inputs, [body.avals[v] for v in body.outputs], driver, sites_of(spec))
 
 
 def lowered_view(view: View, source: Aval, result: Aval, driver: Measured) -> LoweredGroup:
@@ -246,10 +248,14 @@ def _bounds(f: Function, scalars: Any, grid: Any, elements: Any) -> dict[str, tu
     return found | {a.name: b for a, b in zip(f.arrays, elements, strict=True)}
 
 
-def launches_of(spec: kinds.KernelSpec, float64: bool) -> Naive:
-    """The kernels of a specification: a generator's, or its naive form; ``float64``: whether the driver has it."""
-    if isinstance(spec, Contract) and (block := block_of(spec)) is not None:
+def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
+    """The kernels of a specification on a driver: a generator's, a template's, or its naive form."""
+    if isinstance(spec, Contract) and (block := block_of(spec, driver.processor)) is not None:
         return contraction_by_blocks(spec, *block)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
         return staged(spec, parts)
-    return naive(spec, float64)
+    if isinstance(spec, Sort) and sort_by_digits.pays(spec):
+        for sizes in sort_by_digits.SIZES:
+            if (made := sort_by_digits.sort_by_digits(spec, driver.capabilities, *sizes)) is not None:
+                return made
+    return naive(spec, driver.capabilities.float64)

@@ -36,11 +36,13 @@ class Measured:
         capabilities: What kernels may use.
         contracts: Whether a product and a sum are rounded once.
         facts: What the driver does, for people: name and value.
+        processor: Whether it computes on the processor, by what the adapter says: of influence on speed alone.
     """
 
     capabilities: Capabilities
     contracts: bool
     facts: dict[str, str]
+    processor: bool = False
 
 
 def measured(run: Run, limits: dict[str, int], name: str) -> Measured:

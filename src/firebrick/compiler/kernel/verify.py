@@ -5,6 +5,7 @@ Every error shows the statement with its line, what is expected and what to do. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 from firebrick.compiler.kernel.barriers import divergence, mixture
@@ -49,16 +50,17 @@ _ATOMIC_DTYPES = dict.fromkeys(ATOMIC, _WORDS) | dict.fromkeys(("add", "min", "m
 """The dtypes of each operation of ``Atomic``."""
 
 
-def verify(function: Function) -> None:
+def verify(function: Function, texts: Mapping[tuple[str, type[Statement]], str] | None = None) -> None:
     """Check a kernel.
 
     Args:
         function: Kernel to check.
+        texts: Statements as a user wrote them, by their line and kind, for messages.
 
     Raises:
         KernelCompileError: It breaks a rule of kernel IR.
     """
-    _Verifier(function).check()
+    _Verifier(function, texts or {}).check()
 
 
 def check_plain(function: Function) -> None:
@@ -85,8 +87,8 @@ class _Verifier:
         mutable: The names among these that may be assigned to.
     """
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, texts: Mapping[tuple[str, type[Statement]], str]) -> None:
+        self.function, self.texts = function, texts
         self.arrays: dict[str, ArrayParameter | SharedArray] = {}
         self.visible: dict[str, str] = {}
         self.mutable: set[str] = set()
@@ -144,10 +146,11 @@ class _Verifier:
         found = divergence(self.function)
         if found is not None:
             s, around = found
+            text = self.texts.get((around.line, type(around))) or headline(around)
             what = "its bounds vary" if isinstance(around, For) else "its condition varies"
             self._refuse(
                 f"all items of a group execute a {type(s).__name__}, or none",
-                f"one inside `{headline(around)}`{_at(around)}, where {what} between items of a group,",
+                f"one inside `{text}`{_at(around)}, where {what} between items of a group,",
                 "move it out of the block, or make the block depend on arguments, outer indices and uniform elements of arrays"
                 " that are only read", s,
             )  # fmt: skip

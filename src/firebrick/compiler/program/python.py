@@ -365,12 +365,16 @@ class _ProgramWriter:
         return f"{self.name('pick', itemgetter(*where))}({text})"
 
     def around(self) -> list[str]:
-        """The context managers, as expressions, in which the program runs."""
+        """The context managers, as expressions, in which the program runs: not the engine's own where views are all that it
+        computes."""
         found: list[str] = []
         around = self.engine.around()
         if around is not None:
             self.space.update(around[1])
-            if any(kernel is not None and k not in self.inside for k, kernel in enumerate(self.kernels)):
+            nodes = self.graph.nodes
+            if any(
+                kernel is not None and k not in self.inside and not nodes[k].op.view for k, kernel in enumerate(self.kernels)
+            ):
                 found.append(around[0])
         if self.native.arena is not None:
             self.space["arena"] = self.native.arena

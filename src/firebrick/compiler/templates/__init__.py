@@ -1,5 +1,6 @@
 """Kernels of the specs for GPUs, written once in the kernel language, with tile sizes as compile-time constants."""
 
+import firebrick.compiler.naive as _naive  # noqa: F401  before its parts
 from firebrick.compiler.templates.attention_gradient import deltas, key_gradients, query_gradient
 from firebrick.compiler.templates.epilogues import WithOperands, with_operands
 from firebrick.compiler.templates.plane_windows import window

@@ -138,7 +138,7 @@ def convolution(prologue: ElementwiseOfOperands = same, epilogue: ElementwiseOfO
         tile_x = shared(of, 2 * tile_k * (tile_m + PADDING))
         tile_y = shared(of, 2 * tile_k * (tile_n + PADDING))
         total = registers(of(0), (rows, columns))
-        sizes = (group_size, tile_m, tile_n, tile_k, rows, columns, of)
+        sizes = (group_size, tile_m, tile_n, tile_k, rows, columns, of, 0)
         out_w = (x.shape[3] + 2 * padding_w - dilation_w * (kernel_w - 1) - 1) // stride_w + 1
         out_h = (x.shape[2] + 2 * padding_h - dilation_h * (kernel_h - 1) - 1) // stride_h + 1
         places = (x.shape[0], out_h, out_w, stride_h, stride_w, -padding_h, -padding_w)
@@ -213,7 +213,7 @@ def input_gradient(epilogue: ElementwiseOfOperands = same) -> Template:
         tile_x = shared(of, 2 * tile_k * (tile_m + PADDING))
         tile_y = shared(of, 2 * tile_k * (tile_n + PADDING))
         total = registers(of(0), (rows, columns))
-        sizes = (group_size, tile_m, tile_n, tile_k, rows, columns, of)
+        sizes = (group_size, tile_m, tile_n, tile_k, rows, columns, of, 0)
         places = (cotangent.shape[0], height, width, 1, 1, padding_h, padding_w)
         patches = ((cotangent, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, of), places)
         tiled(
@@ -290,7 +290,7 @@ def weight_gradient() -> Template:
         tile_x = shared(of, 2 * tile_k * (tile_m + PADDING))
         tile_y = shared(of, 2 * tile_k * (tile_n + PADDING))
         total = registers(of(0), (rows, columns))
-        sizes = (group_size, tile_m, tile_n, tile_k, rows, columns, of)
+        sizes = (group_size, tile_m, tile_n, tile_k, rows, columns, of, 0)
         steps = cotangent.shape[0] * cotangent.shape[2] * cotangent.shape[3]
         each = (steps + splits * tile_k - 1) // (splits * tile_k) * tile_k
         begin = min(split * each, steps)

@@ -6,7 +6,9 @@ neighbouring elements of shared memory. Tiles of ``tile_k`` steps of both operan
 multiplied, each item reads its part of the next from global memory into registers, and stores it to the other pair, behind one
 barrier for each tile. The lines of a tile are 4 elements apart, so that stores across them do not meet in one bank.
 
-Each result is a chain of fused multiply-adds in the order of the steps, whatever the sizes of the tiles.
+Each result is a chain of fused multiply-adds in the order of the steps, whatever the sizes of the tiles. Where a target does
+not fuse them, products and sums are rounded apart, in sections of steps; the sums of sections are added with what each addition
+loses (Kahan, "Further remarks on reducing truncation errors", CACM 8, 1965).
 
 An operand is a tuple: its arrays, a function that notes integers about a line (a row of the left operand, a column of the right
 one), a function that reads a vector, whether vectors lie along the steps rather than across lines, and their size. So the two
@@ -16,6 +18,7 @@ functions are what distinguishes a convolution from a product.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
@@ -92,6 +95,7 @@ def store_tile(operand: Any, tile: Any, now: Any, held: Any, lines: Any, tile_k:
 def multiply_tiles(total: Any, left: Any, right: Any, now: Any, sizes: Any) -> None:
     """Add the products of a pair of tiles to registers ``total`` [rows, columns]."""
     tile_m, tile_n, tile_k, rows, columns, of = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]
+    section = sizes[7]
     # one sum for all elements, to which constants are added: LLVM must see that these are neighbours
     from_x = now * (tile_k * (tile_m + PADDING)) + lane() // (tile_n // columns) * 4
     from_y = now * (tile_k * (tile_n + PADDING)) + lane() % (tile_n // columns) * 4
@@ -104,7 +108,25 @@ def multiply_tiles(total: Any, left: Any, right: Any, now: Any, sizes: Any) -> N
             b[j] = right[from_y + (k * (tile_n + PADDING) + j // 4 * (4 * tile_n // columns) + j % 4)]
         for i in unrolled(rows):
             for j in unrolled(columns):
-                total[i, j] = fma(a[i], b[j], total[i, j])
+                if section == 0:
+                    total[i, j] = fma(a[i], b[j], total[i, j])
+                else:
+                    total[i, j] = total[i, j] + a[i] * b[j]
+
+
+@HelperFunction
+def close_section(total: Any, sums: Any, lost: Any, sizes: Any) -> None:
+    """Add the sums of a section to those before, and begin the next section."""
+    of = sizes[6]
+    for i in unrolled(sizes[4]):
+        for j in unrolled(sizes[5]):
+            x = total[i, j] + lost[i, j]
+            s = sums[i, j] + x
+            back = s - sums[i, j]
+            error = (sums[i, j] - (s - back)) + (x - back)
+            lost[i, j] = error if abs(error) < inf else of(0)
+            sums[i, j] = s
+            total[i, j] = of(0)
 
 
 @HelperFunction
@@ -123,8 +145,10 @@ def tiled(
         first_n: First column of the group's tile.
         begin: First step.
         end: The step behind the last.
-        sizes: ``group_size``, ``tile_m``, ``tile_n``, ``tile_k``, ``rows``, ``columns``, ``of``.
+        sizes: ``group_size``, ``tile_m``, ``tile_n``, ``tile_k``, ``rows``, ``columns``, ``of``, and the number of steps of a
+            section, a multiple of ``tile_k``; 0 for chains of fused multiply-adds.
     """
+    section, rows, columns = sizes[7], sizes[4], sizes[5]
     group_size, tile_m, tile_n, tile_k, of = sizes[0], sizes[1], sizes[2], sizes[3], sizes[6]
     parts_x = tile_m * tile_k // (left[4] * group_size)
     parts_y = tile_n * tile_k // (right[4] * group_size)
@@ -134,6 +158,8 @@ def tiled(
     notes_y = registers(0, (parts_y, NOTES))
     note_lines(left, notes_x, first_m, tile_m, tile_k, group_size)
     note_lines(right, notes_y, first_n, tile_n, tile_k, group_size)
+    sums = registers(of(0), (rows if section > 0 else 1, columns if section > 0 else 1))
+    lost = registers(of(0), (rows if section > 0 else 1, columns if section > 0 else 1))
     tiles = (end - begin + tile_k - 1) // tile_k
     for t in range(tiles + 1):
         if t < tiles:
@@ -141,10 +167,16 @@ def tiled(
             read_tile(right, notes_y, held_y, first_n, begin + t * tile_k, tile_n, tile_k, group_size)
         if t > 0:
             multiply_tiles(total, tile_x, tile_y, (t + 1) % 2, sizes)
+            if section > 0 and (t % max(section // tile_k, 1) == 0 or t == tiles):
+                close_section(total, sums, lost, sizes)
         if t < tiles:
             store_tile(left, tile_x, t % 2, held_x, tile_m, tile_k, group_size)
             store_tile(right, tile_y, t % 2, held_y, tile_n, tile_k, group_size)
         barrier()
+    if section > 0:
+        for i in unrolled(rows):
+            for j in unrolled(columns):
+                total[i, j] = sums[i, j]
 
 
 @HelperFunction

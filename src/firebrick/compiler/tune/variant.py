@@ -8,6 +8,9 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
+from firebrick.compiler.spec.base import problem as structure_and_sizes
+from firebrick.ir import Graph
+
 DEFAULT = "default"
 """Name of the variant that a target uses without tuning."""
 
@@ -37,6 +40,22 @@ class KernelProblem:
         """Identifies exactly this problem."""
         parts = repr((self.kind, self.structure, self.sizes, self.device, self.threads))
         return blake2b(parts.encode(), digest_size=12).hexdigest()
+
+
+def problem_of(body: Graph, spec: Any, device: str, threads: int = 1) -> KernelProblem:
+    """The problem that a group of nodes is.
+
+    Args:
+        body: The group.
+        spec: Its specification.
+        device: As in ``KernelProblem``.
+        threads: As in ``KernelProblem``.
+    """
+    structure, sizes = structure_and_sizes(spec)
+    ops = " ".join(dict.fromkeys(n.op.name for n in body.nodes if n.op.name != "constant"))
+    outputs = [body.avals[v] for v in body.outputs]
+    text = f"{ops} {', '.join(map(str, body.inputs))} → {', '.join(map(str, outputs))}"
+    return KernelProblem(type(spec).__name__, structure, sizes, device, threads, text)
 
 
 def _always(problem: KernelProblem) -> bool:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from firebrick.autodiff.batching import EXAMPLES, taken, with_examples
+from firebrick.autodiff.tape import note_choice
 from firebrick.core.aval import Aval
 from firebrick.core.batched import Batched, batched
 from firebrick.core.bind import bind
@@ -143,6 +144,8 @@ def _beside(flags: Tensor, x: Tensor) -> Tensor:
 
 def _one_of(takes: Tensor) -> Tensor:
     """The index of the first example that takes a branch or goes on, in a shape of one element; 0 if there is none."""
+    if not takes.size:
+        return takes
     numbers = bind(OPS["cast"], (takes,), {"dtype": int32})
     found: Tensor = bind(OPS["argmax"], (numbers,), {"axis": 0, "keepdims": True})
     return found
@@ -150,6 +153,8 @@ def _one_of(takes: Tensor) -> Tensor:
 
 def _of_those(takes: Tensor, x: Tensor, one: Tensor) -> Tensor:
     """The values of those examples that take a branch; for the others, as constants, those of ``one`` of them."""
+    if not takes.size:
+        return x
     instead = bind(OPS["take"], (x.detach(), one), {"axis": 0})
     found: Tensor = bind(OPS["where"], (_beside(takes, x), x, instead), {})
     return found
@@ -168,6 +173,7 @@ def _if_some(some: Tensor, graph: Graph, operands: Sequence[Tensor], device: Dev
         params = remembered(("cond of some examples", id(graph)), graph, lambda: {"branches": (graph, _zeros_of(graph))})
         made: tuple[Tensor, ...] = bind(INTERNAL["cond"], (some, *operands), params)
         return made
+    note_choice()
     return replay(graph if some else _zeros_of(graph), operands, device)
 
 

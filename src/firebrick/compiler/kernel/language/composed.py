@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store, expressions, headline, statements
+from firebrick.compiler.kernel.ir import Assign, Check, For, If, Let, Statement, Store, While, expressions, headline, statements
 from firebrick.compiler.kernel.language.coverage import own_place
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram, LaunchSizes
 from firebrick.core.constants import constant
@@ -43,7 +43,9 @@ def obstacle(program: KernelProgram) -> str:
     """Why a kernel is not a composition of operations; empty if it is one."""
     function = program.translated.function
     try:
-        _check_statements(function.body, bool(function.group))
+        if function.group:
+            raise NotComposed("it has groups")
+        _check_statements(function.body, program.translated.texts)
         for root in _roots(function.body):
             _check_expression(root, program.translated.origins)
     except NotComposed as e:
@@ -55,14 +57,14 @@ def _roots(body: tuple[Statement, ...]) -> list[Expr]:
     return [e for s in statements(body) for e in expressions(s)]
 
 
-def _check_statements(body: tuple[Statement, ...], grouped: bool) -> None:
+def _check_statements(body: tuple[Statement, ...], texts: Mapping[tuple[str, type[Statement]], str]) -> None:
     for s in body:
-        if grouped or not isinstance(s, Let | Assign | If | Store | Check):
-            what = "it has groups" if grouped else f"it has a {type(s).__name__.lower()} statement, `{headline(s)}`"
-            raise NotComposed(what + (f" at {s.line}" if s.line and not grouped else ""))
+        if not isinstance(s, Let | Assign | If | Store | Check):
+            what = "a loop" if isinstance(s, For | While) else "an atomic operation"
+            raise NotComposed(f"it has {what}, `{texts.get((s.line, type(s))) or headline(s)}` at {s.line}")
         if isinstance(s, If):
-            _check_statements(s.then, False)
-            _check_statements(s.otherwise, False)
+            _check_statements(s.then, texts)
+            _check_statements(s.otherwise, texts)
 
 
 def _check_expression(root: Expr, origins: Mapping[Expr, tuple[str, tuple[Expr, ...]]]) -> None:

@@ -20,6 +20,7 @@ from firebrick.compiler.kernel.ir import (
     Let,
     ScalarParameter,
     SharedArray,
+    Statement,
 )
 from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantType, NumberType, Signature, Size, size_name
 from firebrick.compiler.kernel.language.expressions import BINARY
@@ -80,6 +81,7 @@ class Translated:
         captures: Objects from outside of the function, such as numbers that are constants of it.
         origins: The operations that expressions are results of.
         shapes: Sizes of each array.
+        texts: As of ``StatementWriter``.
     """
 
     function: Function
@@ -87,6 +89,7 @@ class Translated:
     captures: Outside
     origins: Origins
     shapes: dict[str, tuple[Expr, ...]]
+    texts: dict[tuple[str, type[Statement]], str]
 
 
 def translate(
@@ -113,7 +116,7 @@ def translate(
                 raise
             continue  # a variable may have had another dtype than the next walk gives it
         if not walk.changed:
-            verify(made.function)
+            verify(made.function, made.texts)
             return made
     raise KernelCompileError(
         f"kernel {source.name}: variables have dtypes", "none that fits all assignments", "cast what is assigned"
@@ -195,7 +198,7 @@ class _Translator(Loops):
             instance.group, tuple(self.shared),
         )  # fmt: skip
         shapes = {n: v.sizes for n, v in frame.names.items() if isinstance(v, ArrayValue) and v.role != "shared"}
-        return Translated(function, tuple(self.sites), Outside(self.captures.items()), self.origins, shapes)
+        return Translated(function, tuple(self.sites), Outside(self.captures.items()), self.origins, shapes, self.texts)
 
     def _top(self, body: list[ast.stmt], dtypes: dict[str, DType]) -> None:
         """The statements of the kernel; in front of them, its numbers are read."""
@@ -277,7 +280,8 @@ class _Translator(Loops):
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
         for k, s in enumerate(body):
-            outer, self.line, self.statement = self.line, self.frame.source.line(s), s
+            outer = self.line, self.statement
+            self.line, self.statement = self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
                 if name not in self.frame.names:
                     self._declare(name)
@@ -289,7 +293,7 @@ class _Translator(Loops):
                 rule(self, s)
             except Misfit as e:
                 self.refuse(s, *e.texts)
-            self.line = outer
+            self.line, self.statement = outer
 
     def _key(self, name: str) -> Any:
         return self.frame.path, name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from firebrick.compiler.kernel.ir import If, Let, Statement
+from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
 from firebrick.compiler.kernel.language.bounds import IntegerFacts
 from firebrick.compiler.kernel.language.homes import Home
 from firebrick.compiler.kernel.language.outside import Outside, Place
@@ -115,6 +115,7 @@ class StatementWriter:
         registers: The function in which each array of registers was made.
         line: Of the statement that is being translated.
         statement: That statement.
+        texts: By line and kind in kernel IR: first lines, as they were written, of statements that no operations stand for.
     """
 
     def __init__(self, unchecked: bool) -> None:
@@ -131,6 +132,7 @@ class StatementWriter:
         self.registers: dict[str, Frame] = {}
         self.line = ""
         self.statement: ast.stmt | None = None
+        self.texts: dict[tuple[str, type[Statement]], str] = {}
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -161,6 +163,10 @@ class StatementWriter:
     def emit(self, s: Statement) -> None:
         """Append a statement."""
         self.out.append(s)
+        for part in s.then if isinstance(s, If) else (s,):  # an access where its index is inside of the array
+            key = part.line, type(part)
+            if not isinstance(part, Let | Assign | If | Store | Check) and key not in self.texts and self.statement is not None:
+                self.texts[key] = ast.unparse(self.statement).split("\n")[0]
 
     def block(self, write: Callable[[], None]) -> tuple[Statement, ...]:
         """The statements that a function appends."""

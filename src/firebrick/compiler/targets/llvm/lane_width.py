@@ -68,7 +68,8 @@ def lanes_of(function: Function, target: Target) -> int:
     lanes = min(MOST, target.lanes(max(16, widest)))
     if cycles_of(function, 1, target) * lanes < cycles_of(function, lanes, target):
         return 1
-    return min(MOST, 2 * lanes) if lanes > 1 and _waits(function) else lanes
+    twice = lanes > 1 and (_waits(function) or (function.group % (2 * lanes) == 0 and _draws(function)))
+    return min(MOST, 2 * lanes) if twice else lanes
 
 
 def cycles_of(function: Function, lanes: int, target: Target) -> float:
@@ -147,6 +148,15 @@ def _waits(function: Function) -> bool:
         if not all(isinstance(t, Let | If | For | While) or hasattr(t, "value") for t in statements(s.body)):
             return False
     return bool(inner) and not any(isinstance(t, Store | Atomic) for s in inner for t in statements(s.body))
+
+
+def _draws(function: Function) -> bool:
+    """Whether groups draw random numbers in a loop: long chains of operations, each of which waits for the one before it.
+
+    What follows from such a number may be too long for the processor to begin with the next round meanwhile.
+    """
+    inside = [t for s in statements(function.body) if isinstance(s, For | While) for t in statements(s.body)]
+    return bool(function.group) and any(e.op == "philox" for t in inside for e in walk(expressions(t)))
 
 
 def _steps(function: Function, names: frozenset[str]) -> dict[str, int | None]:

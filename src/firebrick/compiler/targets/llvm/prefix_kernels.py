@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from firebrick.compiler.spec.base import Size
 from firebrick.compiler.spec.prefix import EXTREMES, Prefix
 from firebrick.compiler.spec.running import RUNNING
+from firebrick.compiler.targets.llvm import running_extremes
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, scalar_type, splat, vector_type
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import Strip, read, stored_type, tail_mask, write
@@ -28,7 +29,7 @@ from firebrick.compiler.targets.llvm.native import (
 )
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
-from firebrick.scalar.expr import FLOATS, Expr, cast, eq, local, select
+from firebrick.scalar.expr import Expr, cast, local, select
 from firebrick.scalar.storage import computed
 
 CHAINS = 4
@@ -66,14 +67,27 @@ def lowered(spec: Prefix, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
     """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
     lanes = lanes_for(target, [], [spec.total, computed(spec.dtype), *(["int64"] if spec.fold in EXTREMES else [])])
     buffers = (*spec.sources, *range(len(inputs), len(inputs) + len(outputs)))
-    parts = []
-    for part in _parts(spec, lanes):
+    in_rows = running_extremes.lanes_of(spec, target)
+    parts = list(_extremes_in_rows(spec, in_rows, buffers, target)) if in_rows else []
+    for part in () if in_rows else _parts(spec, lanes):
         items = part.grid[0][0] * part.grid[1][0]
         share = items * len(part.offsets) * part.filled / (spec.outer * spec.inner)
         steps = items * spec.size / STEPS_PER_US
         cost = max(steps, share * spec.cost.flops / FLOPS_PER_US, share * spec.cost.nbytes / BYTES_PER_US)
         parts.append(LoweredKernel(named(_kernel(spec, part, target), "prefix"), buffers, cost))
     return Lowered(tuple(parts), (), module_text([p.kernel for p in parts]), (frozenset(),) * len(outputs))
+
+
+def _extremes_in_rows(spec: Prefix, lanes: int, buffers: tuple[int, ...], target: Target) -> Iterator[LoweredKernel]:
+    """The kernels of running extremes along the last axis."""
+    done, chains = 0, ROWS
+    while done < spec.outer:
+        chains = min(chains, spec.outer - done)
+        groups = (spec.outer - done) // chains
+        kernel = running_extremes.kernel(spec, lanes, groups, done * spec.size, chains, target)
+        cost = groups * chains * spec.size / running_extremes.ELEMENTS_PER_US
+        yield LoweredKernel(named(kernel, "prefix"), buffers, cost)
+        done += groups * chains
 
 
 def _parts(spec: Prefix, lanes: int) -> Iterator[_ScannedLines]:
@@ -215,10 +229,7 @@ class _RunningValue:
         names = {"x": x, "total": state[0]}
         if not self.where:
             return self._values([total + new if spec.fold == "sum" else total * new], names)
-        if spec.total in FLOATS:
-            better = ~(new <= total if spec.fold == "max" else new >= total) & eq(total, total)
-        else:
-            better = new > total if spec.fold == "max" else new < total
+        better = running_extremes.better(spec.fold, spec.total)
         names |= {"where": state[1], "along": splat(self.code, "i64", along, self.lanes)}
         return self._values(
             [select(better, new, total), select(better, local("along", "int64"), local("where", "int64"))], names

@@ -25,25 +25,39 @@ LEAST_FLOPS = 1 << 20
 """Minimum work for which blocks pay: their code takes longer to compile."""
 SECTION = 128
 """Maximum number of products that are summed one after the other."""
-_ITEMS = 1024
-"""Minimum number of items of a launch with blocks, so that all of a GPU has work."""
+_ITEMS, _ITEMS_OF_PROCESSOR = 1024, 128
+"""Minimum number of items of a launch with blocks, so that all of a GPU, or all cores, have work."""
 _BLOCKS = ((8, 4), (4, 4), (2, 4), (2, 2))
 """Rows and columns of blocks, the largest first."""
+_BLOCKS_OF_PROCESSOR = ((8, 8), *_BLOCKS)
+"""Those of a driver that computes on the processor, whose cache holds what registers do not."""
+SHAPES = ((8, 8), (16, 4), (8, 4), (4, 8), (4, 4), (2, 4), (2, 2), (1, 4), (1, 1))
+"""Rows and columns of blocks among which the tuner chooses; the larger ones need more registers than most GPUs have."""
 _STATEMENTS = 1200
 """Maximum number of operations on the elements of a block after its sums."""
 
 
-def block_of(spec: Contract) -> tuple[int, int] | None:
-    """Rows and columns of the block of an item; None if the naive form is as good."""
+def block_of(spec: Contract, processor: bool = False) -> tuple[int, int] | None:
+    """Rows and columns of the block of an item; None if the naive form is as good.
+
+    Args:
+        spec: The contraction.
+        processor: Whether the driver computes on the processor.
+    """
     if spec.cost.flops < LEAST_FLOPS and all(p.k <= SECTION for p in spec.parts):
         return None
-    steps = 8 + sum(e.op not in ("load", "const") for e in walk(r.expression for r in spec.results))
-    for rows, columns in _BLOCKS:
+    least = _ITEMS_OF_PROCESSOR if processor else _ITEMS
+    for rows, columns in _BLOCKS_OF_PROCESSOR if processor else _BLOCKS:
         items = sum(prod(p.domain[:-2]) * -(-p.m // rows) * -(-p.n // columns) for p in spec.parts)
-        fits = all(p.m >= rows and p.n >= columns for p in spec.parts)
-        if fits and items >= _ITEMS and rows * columns * steps <= _STATEMENTS:
+        if items >= least and holds_block(spec, rows, columns):
             return rows, columns
     return 1, 1
+
+
+def holds_block(spec: Contract, rows: int, columns: int) -> bool:
+    """Whether results have this many rows and columns, and their kernel is not too long to compile."""
+    steps = 8 + sum(e.op not in ("load", "const") for e in walk(r.expression for r in spec.results))
+    return all(p.m >= rows and p.n >= columns for p in spec.parts) and rows * columns * steps <= _STATEMENTS
 
 
 def contraction_by_blocks(spec: Contract, rows: int, columns: int) -> Naive:

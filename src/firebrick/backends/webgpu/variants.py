@@ -1,0 +1,94 @@
+"""The variants of a specification on an adapter: other blocks of products, other parts of reductions, other ways to sort.
+
+Each is launches in kernel IR. Blocks add the same numbers in the same order, whatever their sizes, and a sort has one right
+result: their bits are those of the default. The parts of a reduction are another order of combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from firebrick.backends.webgpu.lowering import launches_of
+from firebrick.backends.webgpu.probes import Measured
+from firebrick.compiler.naive import Naive, naive
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.kinds import KernelSpec
+from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.spec.sort import Sort
+from firebrick.compiler.targets.wgsl.contraction_blocks import SECTION, SHAPES, contraction_by_blocks, holds_block
+from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
+from firebrick.compiler.templates import sort_by_digits, tiled_product
+from firebrick.compiler.tune.variant import DEFAULT, KernelProblem, KernelVariant
+
+SAME = "default"
+"""The default's order of combination."""
+PAIRS = 1 << 28
+"""Maximum comparisons of a naive sort that is tried."""
+
+
+def variants(spec: KernelSpec, driver: Measured) -> list[KernelVariant]:
+    """The variants of a specification; the first is the default, and those of the lowest estimated cost are tried first.
+
+    Args:
+        spec: The specification.
+        driver: What is known of the adapter's driver.
+    """
+    found = [KernelVariant(DEFAULT, SAME, partial(launches_of, spec, driver))]
+    if isinstance(spec, Contract):
+        found += [*_blocks(spec), *_tiles(spec, driver)]
+    elif isinstance(spec, Nest):
+        found += _parts(spec)
+    elif isinstance(spec, Sort):
+        found += _sorts(spec, driver)
+    return found
+
+
+def _when(holds: Callable[[], bool]) -> Callable[[KernelProblem], bool]:
+    """``valid_for`` of a variant of the specification at hand."""
+    return lambda problem: holds()
+
+
+def _blocks(spec: Contract) -> list[KernelVariant]:
+    return [
+        KernelVariant(
+            f"rows={rows} columns={columns}", SAME, partial(contraction_by_blocks, spec, rows, columns),
+            _when(partial(holds_block, spec, rows, columns)), 1.0 / (rows * columns),
+        )
+        for rows, columns in SHAPES
+    ]  # fmt: skip
+
+
+def _tiles(spec: Contract, driver: Measured) -> list[KernelVariant]:
+    """Tiles in shared memory."""
+    found = []
+    for tiles in tiled_product.SIZES:
+        made = tiled_product.tiled_product(spec, driver.capabilities, tiles, SECTION)
+        if made is not None:
+            found.append(KernelVariant(tiles.name, SAME, partial(_itself, made), cost_us=1.0 / (tiles.rows * tiles.columns)))
+    return found
+
+
+def _parts(spec: Nest) -> list[KernelVariant]:
+    default = parts_of(spec)
+    if default is None:
+        return []
+    counts = [count for count in (default // 8, default // 3, default * 3, default * 8) if count > 1]
+    return [KernelVariant(f"parts={n}", f"parts={n}", partial(staged, spec, n), cost_us=1.0) for n in counts]
+
+
+def _sorts(spec: Sort, driver: Measured) -> list[KernelVariant]:
+    found = []
+    for size, each in sort_by_digits.SIZES:
+        made = sort_by_digits.sort_by_digits(spec, driver.capabilities, size, each)
+        if made is not None:
+            found.append(KernelVariant(f"digits group={size} each={each}", SAME, partial(_itself, made), cost_us=1.0))
+    few = spec.outer * spec.inner * spec.size**2 <= PAIRS
+    return [
+        *found,
+        KernelVariant("naive", SAME, partial(naive, spec, driver.capabilities.float64), _when(lambda: few), cost_us=2.0),
+    ]
+
+
+def _itself(form: Naive) -> Naive:
+    return form
