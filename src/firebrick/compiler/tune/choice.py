@@ -58,7 +58,7 @@ class _Forced:
     Attributes:
         pattern: Of names.
         matched: Whether a problem had a variant of such a name.
-        names: Those of the variants of the problems that had none.
+        names: Those of the variants of all problems that it was asked for.
     """
 
     pattern: str

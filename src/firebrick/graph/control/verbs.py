@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,15 +72,17 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
         _check_pred("cond: pred", pred)
     trace = current.get()
     if not isinstance(pred, bool) and trace is None and _differs(pred):
-        with suppress(UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
-            return _staged_cond(pred, true_fn, false_fn, operands, Eager)
-        return _chosen(pred, true_fn, false_fn, operands)
+        try:
+            branches = _branches(pred, true_fn, false_fn, operands, Eager)
+        except (UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
+            return _chosen(pred, true_fn, false_fn, operands)
+        return _bound_cond(pred, *branches)  # type: ignore[no-any-return]
     if trace is None or isinstance(pred, bool):
         if not isinstance(pred, bool):
             note_choice()
         chosen: R = _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
         return chosen
-    return _staged_cond(pred, true_fn, false_fn, operands, Body)
+    return _bound_cond(pred, *_branches(pred, true_fn, false_fn, operands, Body))  # type: ignore[no-any-return]
 
 
 def _differs(pred: Tensor) -> bool:
@@ -97,10 +99,10 @@ def _chosen(pred: Tensor, true_fn: Callable[..., R], false_fn: Callable[..., R],
     return chosen
 
 
-def _staged_cond(
-    pred: Tensor, true_fn: Callable[..., R], false_fn: Callable[..., R], operands: tuple[Any, ...], kind: type[Body]
-) -> R:
-    """``cond`` as one operation: in a trace, and outside of one where the examples of ``vmap`` choose each by itself."""
+def _branches(
+    pred: Tensor, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...], kind: type[Body]
+) -> tuple[_Tree, list[Body]]:
+    """The traces of both branches, and their result."""
     trace = current.get()
     device = pred.device if trace is None else trace.device or pred.device
     bodies, found = [], []
@@ -114,15 +116,18 @@ def _staged_cond(
         holding = b.constant(np.asarray(True), device)
         b.finish([*tree.leaves, *(b.handle(c.number, device) if o is b else holding for o in bodies for c in o.checks)])
     share(bodies)
+    return result, bodies
+
+
+def _bound_cond(pred: Tensor, result: _Tree, bodies: Sequence[Body]) -> Any:
+    """``cond`` as one operation: in a trace, and outside of one where the examples of ``vmap`` choose each by itself."""
     checks = [c for b in bodies for c in b.checks]
-    chosen: R = result.tree
     if not (result.leaves or checks):
-        return chosen
+        return result.tree
     branches = tuple(b.made() for b in bodies)
     made = bind(COND, (pred, *bodies[0].operands()), {"branches": branches})
-    _look(trace, checks, made[len(result.leaves) :])
-    chosen = result.build(made[: len(result.leaves)])
-    return chosen
+    _look(current.get(), checks, made[len(result.leaves) :])
+    return result.build(made[: len(result.leaves)])
 
 
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init: Any) -> C:
@@ -159,8 +164,13 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
             pred = _pred(cond_fn(_owned(now)))
             if not isinstance(pred, bool) and _differs(pred):
                 if going is None and carry.leaves:
-                    with suppress(UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
-                        return _staged_while(cond_fn, body_fn, _Tree("while_loop: init", now), pred, Eager)
+                    start = _Tree("while_loop: init", now)
+                    try:
+                        step = _step(cond_fn, body_fn, start, Eager)
+                    except (UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
+                        pass
+                    else:
+                        return _bound_while(start, pred, *step)  # type: ignore[no-any-return]
                 going = pred if going is None else bind(OPS["logical_and"], (going, pred), {})
                 pred = any_example(going)
             if not pred:
@@ -172,15 +182,12 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
     if not carry.leaves:
         raise OperandError("while_loop: init holds at least one tensor", repr(init), "put changing tensors into the carry")
     pred = _staged_pred(cond_fn(carry.again()), trace, trace.device or carry.leaves[0].device)
-    return _staged_while(cond_fn, body_fn, carry, pred, Body)
+    return _bound_while(carry, pred, *_step(cond_fn, body_fn, carry, Body))  # type: ignore[no-any-return]
 
 
-def _staged_while(
-    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], carry: _Tree, pred: Tensor, kind: type[Body]
-) -> C:
-    """``while_loop`` as one operation: in a trace, and outside of one where the examples of ``vmap`` end each by itself."""
-    trace = current.get()
-    device = (None if trace is None else trace.device) or carry.leaves[0].device
+def _step(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], carry: _Tree, kind: type[Body]) -> tuple[Body, int]:
+    """The trace of a step of ``while_loop``, and the number of its checks."""
+    device = _home(carry)
     with body("the body of fb.while_loop", device, kind=kind) as b:
         after = carry.same("while_loop: the carry keeps", body_fn(carry.build([b.input(t, "carry") for t in carry.leaves])))
         more = _staged_pred(cond_fn(carry.build(list(map(own_handle, after)))), b, device)
@@ -190,13 +197,25 @@ def _staged_while(
             flags.append(bind(OPS["logical_and"], (b.fresh(Aval((), bool_), "carry", device), ok), {}))
             more = bind(OPS["logical_and"], (more, ok), {})
         b.finish([more, *after, *flags])
+    return b, len(flags)
+
+
+def _home(carry: _Tree) -> Device:
+    """The device of a loop."""
+    trace = current.get()
+    found: Device = (None if trace is None else trace.device) or carry.leaves[0].device
+    return found
+
+
+def _bound_while(carry: _Tree, pred: Tensor, b: Body, checks: int) -> Any:
+    """``while_loop`` as one operation: in a trace, and outside of one where the examples of ``vmap`` end each by itself."""
+    trace, device = current.get(), _home(carry)
     graph, consts = b.made(), b.operands()
     true = np.asarray(True)
-    holding = [hooks.from_host(true, device) if trace is None else trace.constant(true, device) for _ in flags]
+    holding = [hooks.from_host(true, device) if trace is None else trace.constant(true, device) for _ in range(checks)]
     made = bind(WHILE, (*consts, pred, *carry.leaves, *holding), {"body": graph, "consts": len(consts)})
     _look(trace, b.checks, made[len(carry.leaves) :])
-    last: C = carry.build(made[: len(carry.leaves)])
-    return last
+    return carry.build(made[: len(carry.leaves)])
 
 
 def scan(
