@@ -133,9 +133,9 @@ def _bound_cond(pred: Tensor, result: _Tree, bodies: Sequence[Body]) -> Any:
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init: Any) -> C:
     """``body_fn`` applied to ``init`` repeatedly, as long as ``cond_fn`` of its result is true.
 
-    Under ``jit`` both are traced once, and the graph loops; the number of steps is known at each run only. First derivatives
-    are taken by running the loop once more and keeping its carries, or in forward mode with the loop, so ``fb.hessian``
-    works; for other derivatives of gradients, or many steps, use ``fb.scan``.
+    Under ``jit`` both are traced once, and the graph loops; the number of steps is known at each run only. Derivatives
+    of any order are taken by running the loop once more and keeping its carries, or in forward mode with the loop; for many
+    steps of large carries use ``fb.scan``, whose length is known.
 
     Args:
         cond_fn: From the carry to a bool tensor of shape ().
