@@ -73,8 +73,9 @@ def number(where: str, name: str, value: Any, least: float | None = None) -> flo
     value = python_scalar(value)
     bound = "" if least is None else f" ≥ {least:g}"
     if isinstance(value, Real) and not isinstance(value, bool):
-        if least is None or value >= least:
-            return value  # type: ignore[return-value]
+        real: float = value  # type: ignore[assignment]
+        if least is None or real >= least:
+            return real
         raise ConfigError(f"{where}: {name} is a number{bound}", _shown(name, value), "pass another one", op=where)
     if isinstance(value, Weak):
         raise value.unknown(f"{where}: {name}")
