@@ -15,6 +15,7 @@ from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import (
     AUROC,
     F1,
+    Accuracy,
     Callback,
     CheckpointError,
     ConfusionMatrix,
@@ -461,9 +462,23 @@ def test_an_epoch_goes_on_with_the_metrics_that_it_was_begun_with(tmp_path: Path
 
     with pytest.raises(TrainingInterrupted):
         learner(metrics=[F1(3)], callbacks=[Stop()], out=tmp_path / "run").fit(*loaders(), epochs=2, draw=False)
-    for metrics in ([], [_Recall0()], [F1(3), _Recall0()]):
-        with pytest.raises(CheckpointError, match=r"was begun with the metrics: \['f1'\]"):
+    for metrics in ([], [_Recall0()], [F1(3), _Recall0()], {"f1": Accuracy()}, {"f1": F1(3, average="micro")}):
+        with pytest.raises(CheckpointError, match=r"was begun with the metrics: f1: F1\(average='macro', classes=3\)"):
             learner(metrics=metrics, out=tmp_path / "run").resume()
+
+
+def test_another_number_is_followed_from_the_beginning(tmp_path: Path) -> None:
+    def run(stopping: EarlyStopping) -> Learner:
+        return learner(callbacks=[stopping], out=tmp_path / "run")
+
+    run(EarlyStopping("valid_accuracy", patience=9)).fit(*loaders(), epochs=2, draw=False)
+    for other in (EarlyStopping("valid_loss", patience=2), EarlyStopping("valid_accuracy", mode="min")):
+        with pytest.warns(ResumeWarning, match='followed monitor="valid_accuracy", mode="max", and follows monitor="valid_'):
+            run(other).resume()
+        assert (other.best, other.best_epoch, other.waited) == (None, 0, 0)
+    same = EarlyStopping("valid_accuracy", patience=3)
+    run(same).resume()
+    assert same.best is not None
 
 
 def test_callbacks_are_called_with_the_error_that_ends_fit(make: Any, loaders: Any) -> None:

@@ -38,7 +38,14 @@ from firebrick.data.identity import Facts, Fingerprint, check_cursor, check_form
 from firebrick.data.order import BLOCK, SORTED
 from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.positions import Positions, Shard, Slice
-from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order, computes_positions
+from firebrick.data.samplers import (
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    WeightedSampler,
+    checked_order,
+    computes_positions,
+)
 from firebrick.data.stream import IterableDataset
 from firebrick.data.structure import Structure
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
@@ -216,6 +223,11 @@ class DataLoader(Generic[Batch]):
         if self.sampler is None:
             return n, RandomSampler(n) if self.shuffle else SequentialSampler(n)
         who = f'the sampler of loader "{self.name}"'
+        if isinstance(self.sampler, type) or not callable(self.sampler):
+            raise LoaderError(
+                f"{who} is a function of seed and epoch, or a sampler made of its numbers", f"{self.sampler!r:.60}",
+                "data.SubsetSampler(indices) draws those of a list; a sampler of PyTorch is written as a function",
+            )  # fmt: skip
         if not computes_positions(self.sampler):
             return len(checked_order(who, self.sampler(self.seed, 0), end=n)), self.sampler
         sampler: Any = self.sampler
@@ -226,6 +238,11 @@ class DataLoader(Generic[Batch]):
                 f"{count} numbers from 0 to {getattr(sampler, 'limit', 0) - 1}" if count > 0 else f"{count} numbers",
                 "check them",
             )
+        if isinstance(sampler, WeightedSampler) and sampler.weights != n:
+            raise LoaderError(
+                f"{who} has a weight for each sample", f"{sampler.weights} weights for {n} samples",
+                "give weight 0 to those that are not to be drawn",
+            )  # fmt: skip
         self._numbers(sampler, 0, np.arange(min(count, 1024)))
         return count, sampler
 

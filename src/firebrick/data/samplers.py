@@ -207,6 +207,7 @@ class WeightedSampler:
                 "pass e.g. 1 / (number of samples of its class)",
             )
         self.samples = whole("WeightedSampler", "samples", len(given) if samples is None else samples, 1)
+        self.weights = len(given)  # how many
         self._last = int(np.flatnonzero(given)[-1])
         self._ends = np.cumsum(given)
 
