@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +244,40 @@ def test_an_update_that_one_tile_refuses_changes_nothing(device: Any, kind: Any)
             optimizer.update(model, gradients)
         assert whole_state(model, optimizer) == before
         updated((0.1, 0.2))
+
+
+def test_optimizers_that_pass_by_the_devices_are_refused() -> None:
+    config = analog.RPUConfig(analog.SoftBoundsDevice())
+    digital = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    digital[0].weight *= 0.1
+    model = analog.convert(digital, config, exclude=["layers.1"], seed=0)
+    for made in (lambda: optim.Adam(model), lambda: optim.SGD(model, lr=0.1), lambda: optim.LBFGS(model)):
+        with pytest.raises(
+            ConfigError, match=r"weights of the tile layers.0.\S+ change by the pulses(.|\n)*use analog.SGD\(model"
+        ):
+            made()
+
+    class AnalogAdam(analog.AnalogOptimizer, optim.Adam):
+        pass
+
+    for optimizer in (analog.SGD(model, lr=0.1), AnalogAdam(model)):
+        assert optimizer.step == 0
+    by_arithmetic = replace(config, update=analog.UpdateParameters(pulse_type=analog.PulseType.NONE))
+    optim.Adam(analog.convert(digital[0], by_arithmetic, seed=0))
+    model.layers[0].freeze()
+    optim.Adam(model)
+    limited = analog.InferenceRPUConfig(clip=analog.WeightClipParameter(type=analog.WeightClipType.FIXED_VALUE))
+    with pytest.warns(UserWarning, match="Adam does not clip and remap the weights of the tile"):
+        optim.Adam(analog.convert(digital[0], limited, seed=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AnalogAdam(analog.convert(digital[0], limited, seed=0))
+        optim.Adam(analog.convert(digital[0], analog.InferenceRPUConfig(), seed=0))
+
+
+def test_what_is_converted_already_or_is_no_configuration_is_named() -> None:
+    config = analog.RPUConfig(analog.SoftBoundsDevice())
+    with pytest.raises(ConfigError, match=r"a digital model(.|\n)*with tiles(.|\n)*this one was converted from"):
+        analog.convert(nn.Sequential(analog.Linear(4, 3, config=config, seed=0)), config)
+    with pytest.raises(ConfigError, match="config is an RPUConfig"):
+        analog.convert(nn.Linear(4, 3), analog.InferenceRPUConfig)  # type: ignore[arg-type]

@@ -455,6 +455,16 @@ def test_a_metric_that_cannot_count_a_batch_is_named_before_the_first_step() -> 
     assert made.step == 0
 
 
+@pytest.mark.parametrize("wrong", [None, "0.5"])
+def test_a_metric_that_computes_no_number_is_named(wrong: Any) -> None:
+    class Wrong(_Recall0):
+        def compute(self) -> Any:
+            return wrong
+
+    with pytest.raises(TrainingError, match="compute of the metric wrong returns a number or an array"):
+        learner(metrics=[Wrong()]).fit(*loaders(), epochs=1)
+
+
 def test_an_epoch_goes_on_with_the_metrics_that_it_was_begun_with(tmp_path: Path) -> None:
     class Stop(Callback):
         def on_step_end(self, learner: Learner, step: int, values: Any) -> None:

@@ -295,6 +295,16 @@ class Tile(Module):
             isinstance(model, PulsedDevice) and self.config.update.pulse_type in ARITHMETIC
         )
 
+    def _optimized_by(self, path: str, optimizer: Any) -> None:
+        if self.by_arithmetic or self.weight.frozen or getattr(optimizer, "updates_tiles", False):
+            return
+        name = type(optimizer).__name__
+        raise ConfigError(
+            f"{name}: the weights of the tile {path} change by the pulses of its device ({type(self.config.device).__name__})",
+            "an optimizer that changes them by arithmetic, past the device's bounds",
+            f"use analog.SGD(model, lr=…), or class Analog{name}(analog.AnalogOptimizer, optim.{name}): pass",
+        )
+
     def descend(self, gradient: Tensor, lr: float | Tensor) -> None:
         """W ← W - lr · gradient / scale², by arithmetic: what ``update`` does where the gradient is scale · Σ d xᵀ.
 

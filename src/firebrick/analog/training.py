@@ -51,6 +51,8 @@ class AnalogOptimizer(Optimizer):
         1
     """
 
+    updates_tiles = True
+
     def __init__(self, model: Module, *args: Any, **named: Any) -> None:
         super().__init__(model, *args, **named)
         own = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed}
