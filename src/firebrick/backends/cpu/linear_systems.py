@@ -28,29 +28,29 @@ Array = np.ndarray[Any, Any]
 
 
 def _fits(launch: TemplateSizes) -> bool:
-    return launch.sizes["n"] <= launch.constants["group_size"] == LARGEST_SYSTEM
+    return launch.sizes["n"] <= launch.sizes["group_size"] == LARGEST_SYSTEM
 
 
 @template(
     {
         "a": operand(None, "systems, n, n"), "b": operand("a", "systems, n"), "x": result("a", "systems, n"),
-        "regular": result("a", "systems"), "group_size": constant(int), "to": constant(DType),
+        "regular": result("a", "systems"), "group_size": constant(int), "of": constant(DType), "to": constant(DType),
     },
     "systems", "group_size", _fits, floating=True,
 )  # fmt: skip
-def linear_systems(a: Any, b: Any, x: Any, regular: Any, group_size: int, to: Any) -> None:
-    """The x with a x = b for each system, in the dtype ``to``; ``regular`` is 0 where a pivot is 0 or not finite."""
+def linear_systems(a: Any, b: Any, x: Any, regular: Any, group_size: int, of: Any, to: Any) -> None:
+    """The x with a x = b for each system, computed in ``of`` and of the dtype ``to``; ``regular`` is 0 where a pivot is 0 or not finite."""
     n, system, item = a.shape[1], group(), lane()
-    matrix = shared(float64, (group_size, group_size))
+    matrix = shared(of, (group_size, group_size))
     # eight columns, each contiguous, the right side, and pivots: of each eighth of the rows, the first then of all
-    columns, side = shared(float64, (8, group_size)), shared(float64, group_size)
-    sizes, rows = shared(float64, 8), shared(int64, 8)
-    above = registers(float64(0.0), 8)
+    columns, side = shared(of, (8, group_size)), shared(of, group_size)
+    sizes, rows = shared(of, 8), shared(int64, 8)
+    above = registers(of(0.0), 8)
     found = 1
     if item < n:
         for i in range(n):
-            matrix[i, item] = float64(a[system, i, item])
-        side[item] = float64(b[system, item])
+            matrix[i, item] = of(a[system, i, item])
+        side[item] = of(b[system, item])
     barrier()
     for block in range((n + 7) // 8):
         first = block * 8
@@ -63,7 +63,7 @@ def linear_systems(a: Any, b: Any, x: Any, regular: Any, group_size: int, to: An
             k = first + c
             if k < n:
                 if item < 8:
-                    size, at = float64(-1.0), k
+                    size, at = of(-1.0), k
                     row = first + item
                     while row < n:
                         if row >= k:
@@ -142,7 +142,7 @@ def linear_systems(a: Any, b: Any, x: Any, regular: Any, group_size: int, to: An
 
 @cache
 def _program(name: str) -> KernelProgram:
-    return linear_systems.program({"a": name}, group_size=LARGEST_SYSTEM, to=dtype(name))
+    return linear_systems.program({"a": name}, group_size=LARGEST_SYSTEM, of=float64, to=dtype(name))
 
 
 def solved(x1: Array, x2: Array) -> Array | None:
