@@ -39,7 +39,7 @@ def _fits(launch: TemplateSizes) -> bool:
     "systems", "group_size", _fits, floating=True,
 )  # fmt: skip
 def linear_systems(a: Any, b: Any, x: Any, regular: Any, group_size: int, of: Any, to: Any) -> None:
-    """The x with a x = b for each system, computed in ``of`` and of the dtype ``to``; ``regular`` is 0 where a pivot is 0 or not finite."""
+    """The x with a x = b for each system, computed in ``of`` and rounded to ``to``; ``regular`` is 0 for bad pivots."""
     n, system, item = a.shape[1], group(), lane()
     matrix = shared(of, (group_size, group_size))
     # eight columns, each contiguous, the right side, and pivots: of each eighth of the rows, the first then of all
