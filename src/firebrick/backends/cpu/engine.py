@@ -52,7 +52,7 @@ class CpuBackend(HostBackend):
 
     engine = "cpu"
     platforms = ("cpu",)
-    expensive = eager.ESTIMATES
+    expensive = frozenset({*eager.ESTIMATES, "solve"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,6 +156,12 @@ class CpuBackend(HostBackend):
         return kernel_forms(function, which, target)
 
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op.name == "solve":
+            if not self.compiles or not eager.are_many_systems(*inputs):
+                return None
+            from firebrick.backends.cpu.linear_systems import solved  # imported here, since few programs solve many systems
+
+            return solved(*inputs)
         if not eager.is_expensive(op.name, inputs, params) or not self.compiles:
             return None
         return self._eager.run(op, inputs, params)
@@ -182,7 +188,9 @@ class CpuBackend(HostBackend):
             if self.compiles:
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
-        if op.name in self.expensive and self.compiles and eager.is_expensive(op.name, operands, params):
+        if op.name == "solve" and self.compiles and eager.are_many_systems(*operands):
+            return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+        if op.name in eager.ESTIMATES and self.compiles and eager.is_expensive(op.name, operands, params):
             run = self._eager.kernel(op, operands, params)
 
             def compiled_or_not(*natives: Any) -> Any:
