@@ -204,3 +204,58 @@ def test_a_program_with_a_loop_runs_step_by_step_under_verify() -> None:
     with fb.verify("cpu"):
         got = fb.jit(loss)(w, xs)
     exact(lambda: loss(*wide(w, xs)), "float32").check(got)
+
+
+def launches_of(monkeypatch: pytest.MonkeyPatch, compile: Callable[[], Any]) -> list[list[str]]:
+    """The names of the kernels of each loop that is compiled, in their order."""
+    found: list[list[str]] = []
+    make = loops.NativeScan.__init__
+
+    def made(self: loops.NativeScan, *args: Any) -> None:
+        make(self, *args)
+        found.append([x.kernel for x in self.launches(range(self.block + 1))])
+
+    monkeypatch.setattr(loops.NativeScan, "__init__", made)
+    compile()
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 8, 40])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_matrix_of_all_steps_is_packed_once_and_not_copied(
+    rows: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def run(w: fb.Tensor, xs: fb.Tensor) -> Any:
+        w = w.mT if transposed else w
+        return fb.scan(lambda h, x: (fb.tanh(h @ w + x), h), xs[0], xs)
+
+    w, xs = draw(96, 96), draw(LENGTH, rows, 96, seed=1)
+    fast = fb.jit(run)
+    with fb.config.scope(cache_plans="off"):
+        (kernels,) = launches_of(monkeypatch, lambda: fast(w, xs))
+    exact(lambda: leaves(run(*wide(w, xs))), "float32").check(leaves(fast(w, xs)))
+    dots = rows == 1 and transposed  # which read rows of the matrix as they lie
+    assert [".pack_" in k for k in kernels].count(True) == (0 if dots else 1)
+    assert "copies of views" not in fast.explain(w, xs) or not transposed
+
+
+def test_a_transposed_matrix_that_steps_also_add() -> None:
+    def run(w: fb.Tensor, xs: fb.Tensor) -> Any:
+        return fb.scan(lambda h, x: (fb.tanh(h @ w.mT + x) + w.mT, h), xs[0], xs)
+
+    w, xs = draw(N, N), draw(LENGTH, N, N, seed=1)
+    fast = fb.jit(run)
+    exact(lambda: leaves(run(*wide(w, xs))), "float32").check(leaves(fast(w, xs)))
+
+
+def test_products_of_several_matrices_and_of_a_matrix_on_the_left_in_a_loop() -> None:
+    def run(w: fb.Tensor, v: fb.Tensor, xs: fb.Tensor) -> Any:
+        def step(h: fb.Tensor, x: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+            y = w.mT @ h
+            return fb.tanh(y @ v.mT + x), fb.tanh(h @ w.mT) @ v
+
+        return fb.scan(step, xs[0], xs)
+
+    w, v, xs = draw(48, 48), draw(48, 48, seed=2), draw(LENGTH, 48, 48, seed=1)
+    fast = fb.jit(run)
+    exact(lambda: leaves(run(*wide(w, v, xs))), "float32").check(leaves(fast(w, v, xs)))

@@ -14,22 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.cpu.native import NativeNode, Proofs, kernel_of, kinds_of, launched, lowered_of
+from firebrick.backends.cpu.native import NativeNode, Proofs, kernel_of, kernel_with, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
+from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.loop_views import views_inside
 from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.segments import HOST, Kinds, SegmentPlan, find_segments
 from firebrick.compiler.program.spans import rounded
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
-from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.lowered import At, at_offset, within
+from firebrick.compiler.targets.llvm.products import packed_once
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.views import View, row_major
-from firebrick.ir import CONSTANT, Node
+from firebrick.ir import CONSTANT, Graph, Node
 
 MOST = 1 << 15
 """Maximum number of nodes of all steps; longer loops run on the host."""
@@ -49,17 +54,32 @@ def loop_kernel(
     """
     if n.op.control is None or not n.params["length"]:
         return None
-    body = n.params["body"]
+    body = views_inside(n.params["body"])
     consts, carries = n.params["consts"], n.params["carries"]
     fused = fuse(body, kind_of, POLICY, states=range(consts, consts + carries), proved=proofs)
     if fused is body:
         return None
-    kernels = choose(engine, fused, device, inner)
+    kernels = _packing_once(fused, choose(engine, fused, device, inner), consts)
     step = body_step(kinds_of(fused, kernels), kernels, consts, carries)
     if step is None or step.numbers or step.constants or n.params["length"] * step.launches > MOST:
         return None
     loop = NativeScan(step, n.params["length"], n.params["reverse"])
     return kernel_of(NativeNode(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
+
+
+def _packing_once(graph: Graph, kernels: Sequence[Kernel | None], consts: int) -> list[Kernel | None]:
+    """The kernels of a body's nodes, in which products with a matrix that all steps read pack it by a separate kernel."""
+    found = list(kernels)
+    for k, n in enumerate(graph.nodes):
+        body, target = n.params.get("body"), Target.host()
+        if n.op is not FUSED or body is None or lowered_of(kernels[k]) is not (default := lower(body, target)):
+            continue
+        spec = spec_of(body)
+        if isinstance(spec, Contract):
+            constant = [i for i, v in enumerate(n.inputs) if v < consts]
+            made = packed_once(spec, body.inputs, [body.avals[v] for v in body.outputs], target, constant)
+            found[k] = kernels[k] if made is None else kernel_with(body, replace(made, doubt=default.doubt))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +218,7 @@ class NativeScan:
         self.made = [v for segment in step.segment_plan.segments for v in segment.results]
         self.alternating: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
         self.size = step.segment_plan.arena
+        self._packed, self._plan = self._packing()
         self._launches = self._initial_copies()
         steps = range(length - 1, -1, -1) if reverse else range(length)
         for iteration, t in enumerate(steps):
@@ -213,6 +234,27 @@ class NativeScan:
     def launches(self, at: Sequence[At]) -> list[Launch]:
         """The launches of all steps; ``at`` as for ``Lowered``."""
         return [replace(x, buffers=tuple(within(at, b) for b in x.buffers)) for x in self._launches]
+
+    def _packing(self) -> tuple[dict[int, list[int]], SegmentPlan]:
+        """For each node, the numbers of its kernels that pack what all steps read, and the segments, in which the temporary
+        buffers of such nodes belong to them alone."""
+        packed: dict[int, list[int]] = {}
+        plan = self.step.segment_plan
+        temporary = dict(plan.temporary)
+        for c in (c for segment in plan.segments for c in segment.calls if c.view is None):
+            found = lowered_of(self.step.kernels[c.node])
+            for i, part in enumerate(found.parts if found is not None else ()):
+                source = part.buffers[part.packs] if part.packs >= 0 else len(c.operands)
+                operand = source[0] if isinstance(source, tuple) else source
+                if operand < len(c.operands) and c.operands[operand].buffer < self.step.consts:
+                    packed.setdefault(c.node, []).append(i)
+            if found is not None and c.node in packed:
+                offsets = []
+                for nbytes in found.temporary:
+                    offsets.append(self.size)
+                    self.size += rounded(nbytes)
+                temporary[c.node] = tuple(offsets)
+        return packed, replace(plan, temporary=temporary)
 
     def _initial_copies(self) -> list[Launch]:
         """Launches before the first step. They copy carries that are overwritten in place to the results."""
@@ -236,7 +278,8 @@ class NativeScan:
             slots[v] = self._destination(v, iteration, t)
         out: list[Launch] = []
         for segment in s.segment_plan.segments:
-            launches, texts = launched(segment, s.kernels, s.segment_plan, slots, self.block)
+            done = self._packed if iteration else {}
+            launches, texts = launched(segment, s.kernels, self._plan, slots, self.block, done)
             out += launches
             self._texts.update(dict.fromkeys(texts))
         for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):

@@ -29,6 +29,8 @@ class LoweredKernel:
         cost_us: Estimate of its time on one thread, in microseconds.
         sites: The checks whose faults it reports, by number.
         chunk: How much of its grid a thread takes at a time; by default what the estimate of its time gives.
+        packs: Position in ``buffers`` of the operand that the kernel packs into a temporary buffer, and the only one that it
+            reads; -1 for other kernels.
     """
 
     kernel: NativeKernel
@@ -36,6 +38,7 @@ class LoweredKernel:
     cost_us: float
     sites: tuple[FaultSite, ...] = ()
     chunk: int | None = None
+    packs: int = -1
 
     @property
     def taken(self) -> int:
@@ -145,6 +148,7 @@ def contracted(
         for i, k in enumerate(c.kernels):
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
-            parts.append(LoweredKernel(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
+            kernel = NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch)
+            parts.append(LoweredKernel(kernel, buffers, cost, packs=k.packs))
     text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)
