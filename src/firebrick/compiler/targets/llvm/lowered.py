@@ -118,6 +118,12 @@ def within(at: Sequence[At], buffer: At) -> At:
     return at_offset(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
 
 
+def relocated(launch: Launch, at: Sequence[At]) -> Launch:
+    """A launch on other buffers: number k is that at ``at[k]``."""
+    sequences = tuple(tuple(relocated(x, at) for x in part) for part in launch.sequences)
+    return replace(launch, buffers=tuple(within(at, b) for b in launch.buffers), sequences=sequences)
+
+
 def at_offset(buffer: At, nbytes: int) -> At:
     """The memory at a byte offset from a buffer's beginning."""
     if not nbytes:
