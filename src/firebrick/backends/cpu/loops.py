@@ -262,13 +262,20 @@ class NativeScan:
         self.size = step.segment_plan.arena  # of a slice, in bytes
         self._packed, self._offsets, self.shared = self._packing()
         steps = range(length - 1, -1, -1) if reverse else range(length)
-        parts = [self._slice_launches(k, steps) for k in range(slices)]
+        self.arena = at_offset(self.block, self.shared)
+        own = {k: tuple(offset - self.shared for offset in offsets) for k, offsets in self._offsets.items()}
+        plan = step.segment_plan
+        self.plan = replace(plan, temporary={**plan.temporary, **own})
+        first = self._initial_copies()
+        each = [self._step_launches(iteration, t) for iteration, t in enumerate(steps)]
+        each[0][:0] = first
         self._launches = self._packing_launches()
         if slices == 1:
-            self._launches += [x for step in parts[0] for x in step]
+            self._launches += [x for launches in each for x in launches]
         else:
-            for some in self._blocks(parts[0]):
-                self._launches.append(in_sequences([[x for one in part[some] for x in one] for part in parts]))
+            for some in self._blocks(each):
+                own_launches = [x for launches in each[some] for x in launches]
+                self._launches.append(in_sequences([self._of_slice(k, own_launches) for k in range(slices)]))
         nbytes = self.shared + slices * self.size
         self.temporary = (nbytes,) if nbytes else ()
         self.cost_us = sum(x.cost_us or 0.0 for x in self._launches)
@@ -326,16 +333,19 @@ class NativeScan:
             out += [launches[i] for i in self._packed[c.node]]
         return out
 
-    def _slice_launches(self, number: int, steps: Sequence[int]) -> list[list[Launch]]:
-        """The launches of each step for the rows of a slice. Slice 0 comes first and determines the slices' memory."""
-        self.number, start = number, self.shared + number * self.size
-        self.arena = at_offset(self.block, start)
-        own = {k: tuple(offset - start for offset in offsets) for k, offsets in self._offsets.items()}
-        plan = self.step.segment_plan
-        self.plan = replace(plan, temporary={**plan.temporary, **own})
-        first = self._initial_copies()
-        found = [self._step_launches(iteration, t) for iteration, t in enumerate(steps)]
-        return [[*first, *found[0]], *found[1:]]
+    def _of_slice(self, number: int, launches: Sequence[Launch]) -> list[Launch]:
+        """The launches of a slice, from those of slice 0: the rows of arrays, and the slices' memory, follow each other."""
+        s = self.step
+        sizes = [a.nbytes for a in s.inputs] + [a.nbytes for _, _, a in s.outputs]
+        moves = [0] * s.consts + [number * nbytes for nbytes in sizes[s.consts :]]
+
+        def moved(buffer: At) -> At:
+            slot, offset = buffer if isinstance(buffer, tuple) else (buffer, 0)
+            if slot < self.block:
+                return at_offset(buffer, moves[slot])
+            return at_offset(buffer, number * self.size if offset >= self.shared else 0)
+
+        return [replace(x, buffers=tuple(map(moved, x.buffers))) for x in launches]
 
     def _blocks(self, steps: Sequence[Sequence[Launch]]) -> Iterator[slice]:
         """The steps in consecutive blocks of about ``BLOCK_US``."""
@@ -347,23 +357,18 @@ class NativeScan:
                 start, spent = i + 1, 0.0
 
     def _element(self, buffer: At, t: int, nbytes: int) -> At:
-        """The memory of the slice's rows, ``nbytes``, of element ``t`` of a sequence."""
-        return at_offset(buffer, (t * self.slices + self.number) * nbytes)
-
-    def _rows(self, buffer: At, nbytes: int) -> At:
-        """The memory of the slice's rows, ``nbytes``, of a carry."""
-        return at_offset(buffer, self.number * nbytes)
+        """The memory of a slice's rows, ``nbytes``, of element ``t`` of a sequence."""
+        return at_offset(buffer, t * self.slices * nbytes)
 
     def _initial_copies(self) -> list[Launch]:
         """Launches before the first step. They copy carries that are overwritten in place to the results."""
         s = self.step
-        self.carry: list[At] = [self._rows(i, s.inputs[i].nbytes) for i in range(s.consts, s.consts + s.carries)]
+        self.carry: list[At] = list(range(s.consts, s.consts + s.carries))
         out: list[Launch] = []
         for k in s.over.values():
             aval = s.inputs[s.consts + k]
-            result = self._rows(self.results[k], aval.nbytes)
-            out += self._copy(self.carry[k], row_major(aval.shape), aval, result)
-            self.carry[k] = result
+            out += self._copy(self.carry[k], row_major(aval.shape), aval, self.results[k])
+            self.carry[k] = self.results[k]
         return out
 
     def _step_launches(self, iteration: int, t: int) -> list[Launch]:
@@ -388,7 +393,7 @@ class NativeScan:
                 continue
             must_copy = s.consts <= base < first_sequence and (base != s.consts + k or view != row_major(aval.shape))
             if last:
-                out += self._copy(slots[base], view, aval, self._rows(self.results[k], aval.nbytes))
+                out += self._copy(slots[base], view, aval, self.results[k])
             elif must_copy or not view.in_rows:  # its buffer may be overwritten by another carry
                 next_carry[k] = self._alternating(-1 - k, aval, iteration)
                 out += self._copy(slots[base], view, aval, next_carry[k])
@@ -407,7 +412,7 @@ class NativeScan:
             if output == whole:
                 return self._element(self.results[j], t, s.avals[v].nbytes)
         if iteration == self.length - 1 and whole in s.outputs[: s.carries]:
-            return self._rows(self.results[s.outputs.index(whole)], s.avals[v].nbytes)
+            return self.results[s.outputs.index(whole)]
         return self._alternating(v, s.avals[v], iteration)
 
     def _alternating(self, key: int, aval: Aval, iteration: int) -> At:
