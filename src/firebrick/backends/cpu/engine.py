@@ -28,6 +28,7 @@ from firebrick.backends.numpy.engine import HostBackend, loud_ufunc
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.loop_views import views_inside
 from firebrick.compiler.fusion.policy import FusionPolicy
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.loaded import loaded
@@ -96,7 +97,7 @@ class CpuBackend(HostBackend):
     ) -> Executable:  # fmt: skip
         reasons: list[str] = []
         proofs = Proofs()
-        fused = fuse(graph, kind_of, policy, reasons, proved=proofs)
+        fused = fuse(views_inside(graph), kind_of, policy, reasons, proved=proofs)
         with collected() as tuned:
             kernels = choose(self, fused, device, lambda n: control_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)

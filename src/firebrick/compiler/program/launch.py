@@ -1,7 +1,9 @@
-"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults; or a jump between them."""
+"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults; several sequences of such; or
+a jump between them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firebrick.compiler.spec.faults import FaultSite
@@ -14,10 +16,10 @@ PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a segment, or a jump.
+    """One kernel of a segment, several sequences of kernels, or a jump.
 
     Attributes:
-        kernel: Name of its function; empty for a jump.
+        kernel: Name of its function; empty for sequences and for a jump.
         buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and
             a byte offset.
         grid: Length of its grid; 0 for nothing to do.
@@ -26,6 +28,8 @@ class Launch:
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
         sites: The checks whose faults it reports, by the numbers that it has for them.
         jump: Of a jump: the distance of the launch that follows, in launches, if there is no buffer or the bool in it is false.
+        sequences: Launches of kernels without checks, which are independent of those of other sequences. A thread runs all of a
+            sequence, in order.
     """
 
     kernel: str
@@ -36,6 +40,15 @@ class Launch:
     cost_us: float | None = None
     sites: tuple[FaultSite, ...] = ()
     jump: int = 0
+    sequences: tuple[tuple[Launch, ...], ...] = ()
+
+
+def in_sequences(parts: Sequence[Sequence[Launch]]) -> Launch:
+    """One launch of several sequences, which threads run at the same time."""
+    inside = [x for part in parts for x in part]
+    scratch = max((x.scratch for x in inside), default=0)
+    cost = sum(x.cost_us or 0.0 for x in inside)
+    return Launch("", (), len(parts), 1, scratch, cost, sequences=tuple(map(tuple, parts)))
 
 
 def jump(by: int, unless: int | tuple[int, int] | None = None) -> Launch:

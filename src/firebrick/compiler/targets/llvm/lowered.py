@@ -29,6 +29,8 @@ class LoweredKernel:
         cost_us: Estimate of its time on one thread, in microseconds.
         sites: The checks whose faults it reports, by number.
         chunk: How much of its grid a thread takes at a time; by default what the estimate of its time gives.
+        packs: Position in ``buffers`` of the operand that the kernel packs into a temporary buffer, and the only one that it
+            reads; -1 for other kernels.
     """
 
     kernel: NativeKernel
@@ -36,6 +38,7 @@ class LoweredKernel:
     cost_us: float
     sites: tuple[FaultSite, ...] = ()
     chunk: int | None = None
+    packs: int = -1
 
     @property
     def taken(self) -> int:
@@ -115,6 +118,12 @@ def within(at: Sequence[At], buffer: At) -> At:
     return at_offset(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
 
 
+def relocated(launch: Launch, at: Sequence[At]) -> Launch:
+    """A launch on other buffers: number k is that at ``at[k]``."""
+    sequences = tuple(tuple(relocated(x, at) for x in part) for part in launch.sequences)
+    return replace(launch, buffers=tuple(within(at, b) for b in launch.buffers), sequences=sequences)
+
+
 def at_offset(buffer: At, nbytes: int) -> At:
     """The memory at a byte offset from a buffer's beginning."""
     if not nbytes:
@@ -145,6 +154,7 @@ def contracted(
         for i, k in enumerate(c.kernels):
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
-            parts.append(LoweredKernel(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
+            kernel = NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch)
+            parts.append(LoweredKernel(kernel, buffers, cost, packs=k.packs))
     text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)
