@@ -1,5 +1,5 @@
-"""Exported programs with loops and branches compute what the engine ``numpy`` computes, on an adapter with WebGPU's default limits
-and in a browser."""
+"""Exported programs with loops and branches compute what the engine ``numpy`` computes, on an adapter with WebGPU's default
+limits and in a browser."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ class Drawn:
             values.append(kinds[self.rng.integers(len(kinds))](a, b))
         if depth:
             values += self.control(values, x, k, depth)
-        return [self.pick(values) for _ in range(3)]
+        return [self.pick(values[-4:]), self.pick(values[-6:]), self.pick(values)]
 
     def control(self, values: list[fb.Tensor], x: fb.Tensor, k: fb.Tensor, depth: int) -> list[fb.Tensor]:
         carry = [self.pick(values) for _ in range(3)]

@@ -1,8 +1,9 @@
-"""``scan``, ``while_loop`` and ``cond`` in programs for web pages: the steps of their graphs, which the page repeats or skips.
+"""``scan``, ``while_loop``, ``cond`` and checks of indices in programs for web pages: steps that the page repeats or skips.
 
 Carries of a loop are in the buffers of the loop's results. What a round computes is copied there at its end, unless nothing
-reads the carry after the kernel that computes the next one: that kernel writes there itself. Elements of sequences are copied to
-a buffer of one element before a round, and elements of results to their places after it.
+reads the carry after the kernel that computes the next one: that kernel writes there itself. Elements of sequences are copied
+to a buffer of one element before a round, and elements of results to their places after it. A check of indices whose elements
+nothing reads is a graph that takes these elements.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from firebrick.backends.webgpu.buffers import WORD, padded
 from firebrick.backends.webgpu.web_program import WebCond, WebCopy, WebScan, WebStep, WebWhile
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, float32, int32
 from firebrick.core.op import Op
 from firebrick.ir import Graph, Node
+from firebrick.ir.index_check import CHECK_INDICES
 from firebrick.ops import OPS
 
 _CAST = OPS["cast"]
@@ -62,10 +66,18 @@ class Scope(Protocol):
         ...
 
 
-def graphs_of(n: Node) -> tuple[Graph, ...] | None:
-    """The graphs that a node runs; None if pages do not run it."""
+def graphs_of(n: Node, operand: Aval | None) -> tuple[Graph, ...] | None:
+    """The graphs that a node runs; None if pages do not run it.
+
+    Args:
+        n: The node.
+        operand: Shape and dtype of its first operand.
+    """
     if n.op.control is None or n.op.name not in _STEPS:
         return None
+    if n.op is CHECK_INDICES:
+        assert operand is not None
+        return (_check(operand, n.params["size"]),)
     return n.params["branches"] if n.op.name == "cond" else (n.params["body"],)
 
 
@@ -152,8 +164,27 @@ def _moved(body: Scope, sources: Sequence[int], goals: Sequence[int], sizes: Seq
     return steps
 
 
+# checks of indices
+
+
+def _check(indices: Aval, size: int) -> Graph:
+    """True for indices of an axis; its kernels check them."""
+    graph = Graph([indices])
+    whole = graph.add(OPS["broadcast_to"], graph.constant(np.asarray(True)), shape=(size,))
+    taken = graph.add(OPS["take"], *whole, 0, axis=0)
+    graph.outputs = graph.add(OPS["all"], *taken, axes=tuple(range(indices.ndim)), keepdims=False)
+    return graph
+
+
+def _inlined(n: Node, bodies: Sequence[Scope], operands: Sequence[int], results: Sequence[int]) -> list[WebStep]:
+    (body,) = bodies
+    made = body.emitted(operands, results, {})
+    body.release(made.borrowed)
+    return made.steps + _copy(made.outputs[0], results[0], n.avals[0].nbytes)
+
+
 _STEPS: dict[str, Callable[[Node, Sequence[Scope], Sequence[int], Sequence[int]], list[WebStep]]] = {
-    "cond": _cond, "while_loop": _while_loop, "scan": _scan,
+    "cond": _cond, "while_loop": _while_loop, "scan": _scan, CHECK_INDICES.name: _inlined,
 }  # fmt: skip
 
 
@@ -195,7 +226,7 @@ def _wide(a: Aval) -> DType:
 
 def _narrow(n: Node) -> bool:
     """Whether a node is a scan over elements or results that are no whole words."""
-    if n.op.name != "scan" or graphs_of(n) is None:
+    if n.op.name != "scan" or n.op.control is None:
         return False
     body, first = n.params["body"], n.params["consts"] + n.params["carries"]
     avals = body.avals

@@ -2,8 +2,8 @@
 
 A page runs on a GPU that is not known here, so kernels are printed for a driver that has the WebGPU specification's default
 limits, no optional feature, and no property that specification leaves to it (``PAGE``). A page has no host to fall back to: a
-graph with an operation that has no kernel is refused, with all such operations by name. Graphs of loops and branches are planned
-like that of the program, and share its kernels and buffers (``web_control``).
+graph with an operation that has no kernel is refused, with all such operations by name. Graphs of loops and branches are
+planned like that of the program, and share its kernels and buffers (``web_control``).
 
 Results and temporaries share buffers: one whose values are dead before a group runs is given to its results. A group never
 writes a buffer that it also reads, which WebGPU refuses.
@@ -144,10 +144,11 @@ class _Scope:
         program: What it is part of.
         graph: That of the program, of a branch, or of a round of a loop.
         inside: Whether it is one of the latter: its outputs are copied elsewhere, and may be in buffers that others use later.
+        checks: Name of the operation whose indices it checks, if it does nothing else.
     """
 
-    def __init__(self, program: _Program, graph: Graph, inside: bool = False) -> None:
-        self.program, self.inside = program, inside
+    def __init__(self, program: _Program, graph: Graph, inside: bool = False, checks: str = "") -> None:
+        self.program, self.inside, self.checks = program, inside, checks
         graph = with_whole_words(graph)
         self.graph = fuse(graph, kind_of, POLICY, proved=lambda body: isinstance(program.lowered(body), LoweredGroup))
         self.avals = self.graph.avals
@@ -214,9 +215,9 @@ class _Scope:
             found = self.program.lowered(n.params["body"])
             assert isinstance(found, LoweredGroup), found
             return [_Part(", ".join(m.op.name for m in n.params["body"].nodes), found, n.inputs, results)]
-        graphs = graphs_of(n)
+        graphs = graphs_of(n, operands[0] if operands else None)
         if graphs is not None:
-            bodies = tuple(_Scope(self.program, g, inside=True) for g in graphs)
+            bodies = tuple(_Scope(self.program, g, True, n.params.get("of", "")) for g in graphs)
             return [_Part(n.op.name, None, n.inputs, results, n, bodies)]
         if not any(a.size for a in n.avals) and not n.op.indexes:
             return []
@@ -275,7 +276,7 @@ class _Scope:
                     f"a check in a kernel of one's own, at {name}",
                     "let fb.take read the elements at indices that are computed, and pass its result to the kernel",
                 )  # fmt: skip
-            plan.sites.append(site)
+            plan.sites.append(replace(site, op=self.checks or site.op))
         if len(plan.sites) > SITES:
             raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
         steps: list[WebStep] = []
