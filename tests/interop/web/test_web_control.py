@@ -357,4 +357,4 @@ def test_random_loops_and_branches(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.usefixtures("adapter")
 def test_many_random_loops_and_branches(tmp_path: Path) -> None:
-    compared(range(3, 60), tmp_path)
+    compared(range(3, 150), tmp_path)
