@@ -1,5 +1,5 @@
-"""A WebGPU device: products by the engine and by a hand-written shader, in turns, attention by its forms, and what a kernel costs
-on the host.
+"""A WebGPU device: products by the engine and by a hand-written shader, and attention by its forms, in turns; and what a kernel
+costs on the host.
 ``python -m benchmarks.webgpu``.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel

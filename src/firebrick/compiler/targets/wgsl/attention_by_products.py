@@ -58,9 +58,11 @@ def pays(spec: Attention, processor: bool) -> bool:
 def attention_by_products(spec: Attention, processor: bool) -> Naive:
     """The launches; arguments as of ``pays``."""
     pairs = Array(computed(spec.dtype), prod(spec.lead) * spec.n * spec.m)
-    products = [p.launches(processor) for p in _products(spec)]
-    before = 2 if spec.gradient else 1
-    steps = [*sum(products[:before], []), weights(spec, multiplied=True), *sum(products[before:], [])]
+    steps: list[NaiveLaunch] = []
+    for k, product in enumerate(_products(spec)):
+        if k == (2 if spec.gradient else 1):
+            steps.append(weights(spec, multiplied=True))
+        steps += product.launches(processor)
     return Naive(tuple(steps), (pairs, pairs) if spec.gradient else (pairs,))
 
 
@@ -93,7 +95,7 @@ def _product(spec: Attention, left: _Side, right: _Side, result: Buffer, scale: 
         return computed(spec.dtype) if of in (WEIGHTS, SCORES) else spec.dtype
 
     m, n, k = left[1], right[1], left[2]
-    factors = [Factor(i, dtype(of), _view(spec, *shape)) for i, (of, *shape) in enumerate((left, right))]
+    factors = [Factor(i, dtype(of), _view(spec, a, b, turned)) for i, (of, a, b, turned) in enumerate((left, right))]
     view = row_major((*spec.lead, m, n))
     part = Part(spec.lead, m, n, k, factors[0], factors[1], view)
     element = load(0, computed(spec.dtype))
