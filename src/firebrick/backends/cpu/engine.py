@@ -17,13 +17,11 @@ import numpy as np
 
 from firebrick.backends.cpu import eager, restored
 from firebrick.backends.cpu.branches import control_kernel
-from firebrick.backends.cpu.compared import compare
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
 from firebrick.backends.cpu.runtime.pool import native as native_pool
 from firebrick.backends.cpu.runtime.pool import release_scratch
 from firebrick.backends.cpu.runtime.results import LEAST, RESULTS
-from firebrick.backends.cpu.tuning import collected, untuned
 from firebrick.backends.numpy.engine import HostBackend, loud_ufunc
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
@@ -34,6 +32,7 @@ from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.tune.compared import collected, compare, untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
