@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.matvec import COMPILED
 from firebrick.analog.normal_numbers import normals
-from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
+from firebrick.analog.pulse_trains import MOST_SLOTS, STOCHASTIC, WORD, Trains, made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.core.commit import Commit
-from firebrick.core.dtypes import float32, int32
+from firebrick.core.dtypes import float32, int32, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as absolute
@@ -38,6 +39,18 @@ from firebrick.functions.utility import all as all_of
 from firebrick.graph import jit
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.random import Generator
+
+
+class Keys(Protocol):
+    """What gives keys of random numbers, as a ``Generator`` does."""
+
+    def key(self, *, device: Any = None) -> Tensor:
+        """The next key.
+
+        Args:
+            device: Device of the key.
+        """
+
 
 ARITHMETIC = (PulseType.NONE, PulseType.NONE_WITH_DEVICE)
 """Pulse types of updates by arithmetic."""
@@ -103,23 +116,40 @@ class Pulses:
         return replace(self, x=values, trains=trains) if columns else replace(self, d=values, trains=trains)
 
 
-def check_trains(parameters: UpdateParameters, lr: float | Tensor) -> None:
-    """Raise ConfigError if trains grow, and the learning rate is not known.
+MOST_WORDS = 1 << 26
+"""Of 32 slots each, of all trains of an update that grow in a graph."""
+
+
+def grown(parameters: UpdateParameters, lr: float | Tensor, granularity: float, shape: tuple[int, int]) -> int:
+    """The longest train of an update. Where trains grow with a learning rate that only a run of a graph knows, it is the limit.
 
     Args:
-        parameters: Of an update.
-        lr: Learning rate: a number or a 0-d tensor.
+        parameters: Of an update by pulses.
+        lr: Learning rate: a number, a 0-d tensor, or one of each sample [samples].
+        granularity: Step of a pulse.
+        shape: Number of samples, and of rows and columns together.
+
+    Raises:
+        ConfigError: There would be too many words of trains.
     """
-    grow = not parameters.fixed_bl and not parameters.update_bl_management and parameters.pulse_type not in ARITHMETIC
-    if grow and isinstance(lr, Tensor):
+    if parameters.fixed_bl or parameters.update_bl_management:
+        return parameters.desired_bl
+    if not isinstance(python_scalar(lr), Tensor | Weak):
+        return most_slots(parameters, float(lr), granularity)
+    if isinstance(lr, Tensor) and hooks.trace() is None and not hooks.levels:
+        return most_slots(parameters, float(np.abs(lr.numpy()).max(initial=0.0)), granularity)
+    words = shape[0] * shape[1] * (MOST_SLOTS // WORD)
+    if words > MOST_WORDS and parameters.pulse_type in STOCHASTIC:
         raise ConfigError(
-            "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
-            "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
+            "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update, or they are few: at "
+            f"most {MOST_WORDS // (MOST_SLOTS // WORD)} samples times lines",
+            f"a learning rate in a graph, and {shape[0]} · {shape[1]}", "pass fixed_bl=True, or call it outside of fb.jit",
         )  # fmt: skip
+    return MOST_SLOTS
 
 
 def pulses_of(
-    x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Generator,
+    x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Keys,
     ascent: Tensor | None = None,
 ) -> Pulses:  # fmt: skip
     """The pulses of an update.
@@ -134,16 +164,13 @@ def pulses_of(
         ascent: Whether the rates of all samples are negative, 0-d bool; needed where they are not one.
 
     Raises:
-        ConfigError: Trains grow, and the learning rate is not known.
+        ConfigError: There would be too many words of trains that grow.
     """
     rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
     negative = rate < 0.0 if ascent is None else ascent
     if granularity is None or parameters.pulse_type in ARITHMETIC:
         return Pulses(x, d, None, rate, negative, 0, parameters)
-    check_trains(parameters, lr)
-    slots = parameters.desired_bl
-    if not isinstance(lr, Tensor) and not parameters.fixed_bl and not parameters.update_bl_management:
-        slots = most_slots(parameters, float(lr), granularity)
+    slots = grown(parameters, lr, granularity, (x.shape[0], x.shape[1] + d.shape[1]))
     keys = generator.key(device=x.device), generator.key(device=x.device)
     if runs_as_program(x.shape[0] * x.shape[1] * d.shape[1], parameters):
         trains = _program_of_trains(granularity, parameters, slots, x.aval, d.aval, x.device.name)(x, d, rate, keys=keys)
@@ -194,12 +221,12 @@ class Devices:
         """Whether the visible weights have noise of their own."""
         return isinstance(self.model, PulsedDevice) and self.model.write_noise_std > 0.0
 
-    def keys(self, generator: Generator) -> list[Tensor]:
+    def keys(self, generator: Keys) -> list[Tensor]:
         """The keys of a change: of its noise, and of the write noise of devices that have it."""
         device = self.w.device
         return [generator.key(device=device), *([generator.key(device=device)] if self.noisy_writes else [])]
 
-    def pulsed(self, pulses: Pulses, generator: Generator, side: int = BOTH) -> tuple[Devices, Tensor]:
+    def pulsed(self, pulses: Pulses, generator: Keys, side: int = BOTH) -> tuple[Devices, Tensor]:
         """The devices after the pulses of an update, and the number of pulses of each, int32; 0 for updates by arithmetic.
 
         Args:
@@ -210,7 +237,9 @@ class Devices:
         model, trains, x, d = self.model, pulses.trains, pulses.x, pulses.d
         if isinstance(model, ArithmeticDevice) or trains is None:
             change = self._arithmetic(pulses, side)
-            return self.changed(change, pulses.parameters.pulse_type, generator), zeros(self.w.shape, dtype=int32, device=x.device)
+            return self.changed(change, pulses.parameters.pulse_type, generator), zeros(
+                self.w.shape, dtype=int32, device=x.device
+            )
         operands: Any = self.w, self.shown, self.hidden, x, d, trains, pulses.ascent, self.keys(generator)
         kind = pulses.parameters.pulse_type
         if runs_as_program(x.shape[0] * self.w.size, model):
@@ -226,7 +255,7 @@ class Devices:
         change = -change if rate.ndim else change * -rate
         return change if side == BOTH else maximum(change * float(side), 0.0)
 
-    def changed(self, change: Tensor, pulse_type: PulseType, generator: Generator) -> Devices:
+    def changed(self, change: Tensor, pulse_type: PulseType, generator: Keys) -> Devices:
         """The devices after an update by arithmetic, within their bounds for ``NONE_WITH_DEVICE``.
 
         Args:
@@ -238,7 +267,7 @@ class Devices:
         w = self.within(w) if pulse_type is PulseType.NONE_WITH_DEVICE else w
         return replace(self, w=w, shown=self._with_write_noise(w, generator))
 
-    def reset(self, chosen: Tensor, generator: Generator) -> Devices:
+    def reset(self, chosen: Tensor, generator: Keys) -> Devices:
         """The devices after a reset of some: w ← clip(b + reset_std · ξ).
 
         Args:
@@ -257,7 +286,7 @@ class Devices:
         limits = self.model.limits(self.hidden)
         return w if limits is None else minimum(maximum(w, limits[0]), limits[1])
 
-    def _with_write_noise(self, w: Tensor, generator: Generator) -> Tensor:
+    def _with_write_noise(self, w: Tensor, generator: Keys) -> Tensor:
         if not self.noisy_writes:
             return w
         model: Any = self.model
@@ -271,7 +300,9 @@ class Devices:
             change: From an array [rows, columns] to another.
         """
         w = change(self.w)
-        return Devices(self.model, w, change(self.shown) if self.noisy_writes else w, {n: change(v) for n, v in self.hidden.items()})
+        return Devices(
+            self.model, w, change(self.shown) if self.noisy_writes else w, {n: change(v) for n, v in self.hidden.items()}
+        )
 
 
 def _reset_std(model: PulsedDevice | ArithmeticDevice) -> float:

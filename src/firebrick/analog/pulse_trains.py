@@ -245,8 +245,8 @@ def trains(
     """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample. Arguments as of ``levels``;
     samples that are not needed, by the bits of words of 32 samples, get no pulses.
 
-    The random number of (sample, slot, line) is number ((8 · words · sample + slot // 4) · lines + line) · 4 + slot % 4 of the
-    stream.
+    The random number of (sample, slot, line) is number (((w · samples + sample) · 8 + slot // 4) · lines + line) · 4 + slot % 4
+    of the stream, where w is the word and the slot is one of its 32: it does not depend on how many words there are.
     """
     b, w, line = kernel.index()
     found = word_of(0)
@@ -256,7 +256,7 @@ def trains(
         if level > 0:
             largest = word_of(level - 1)  # a word is below the level if it is at most this
             for q in range((slots + 3) >> 2):
-                block = 4 * (((b * words + w) * 8 + q) * values.shape[1] + line)
+                block = 4 * (((w * values.shape[0] + b) * 8 + q) * values.shape[1] + line)
                 for c in kernel.unrolled(4):
                     if kernel.random_bits(key, block + c) <= largest:
                         found = found | (word_of(1) << word_of(4 * q + c))
@@ -367,8 +367,8 @@ def made_trains(
     x_largest = largest_of(absolute(x), axis=1)
     d_largest = largest_of(absolute(d), axis=1) * parameters.um_grad_scale
     length, x_factor, x_scale, d_factor, d_scale = schedule(
-        x_largest, d_largest, broadcast_to(lr, (x.shape[0],)), asarray(granularity, dtype=float32, device=x.device), parameters.desired_bl,
-        parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
+        x_largest, d_largest, broadcast_to(lr, (x.shape[0],)), asarray(granularity, dtype=float32, device=x.device),
+        parameters.desired_bl, parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
     )  # fmt: skip
     implicit = parameters.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
     stochastic = parameters.pulse_type in STOCHASTIC

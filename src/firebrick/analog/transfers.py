@@ -285,7 +285,9 @@ class TransferCompound(UnitCell):
         last = weights if self.factors[-1] == 1.0 else weights / self.factors[-1]
         return [*([weights * 0.0] * (len(self.unit_cell_devices) - 1)), last]
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
         rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
         if not x.shape[0]:
             return zeros((tile.rows, tile.columns), dtype=int32, device=x.device)
@@ -354,7 +356,7 @@ class TransferCompound(UnitCell):
             v = self._periphery(tile, read, seen)
             values, lr = self._written(tile, state, stage, read, v, self._transfer_rate(stage, rate), fast, chopped)
             values = where(read.valid[:, None], values, 0.0)
-            step, last = self.unit_cell_devices[stage + 1].granularity, stage + 2 == len(arrays)
+            step, last = self.devices[stage + 1].granularity, stage + 2 == len(arrays)
             line = read.one_hot if not last else asarray(np.eye(read.count, dtype=np.float32), device=x.device)
             pair = (line, values) if columns else (values, line)
             pulses, times = pulses_of(*pair, lr, self.transfer_update, step, generator), read.after
@@ -427,7 +429,7 @@ class TransferCompound(UnitCell):
 
     def _written(
         self, tile: Tile, state: State, stage: int, reads: Reads, v: Tensor, rate: Tensor, fast: Tensor, chopped: Chopped | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, float | Tensor]:
         """What is written of what was read, [reads, rows] or [reads, columns], and the learning rate; the state goes on.
 
         Args:
@@ -485,8 +487,8 @@ class BufferedTransferCompound(TransferCompound):
 
     def _written(
         self, tile: Tile, state: State, stage: int, reads: Reads, v: Tensor, rate: Tensor, fast: Tensor, chopped: Chopped | None
-    ) -> tuple[Tensor, Tensor]:
-        step, name = self.unit_cell_devices[stage + 1].granularity, f"buffer{stage}"
+    ) -> tuple[Tensor, float | Tensor]:
+        step, name = self.devices[stage + 1].granularity, f"buffer{stage}"
         most, columns = self.transfer_update.desired_bl, self.transfer_columns
         of, to = self.factors[stage : stage + 2]
         factor = absolute(rate) * (of / to if of > 0.0 and to > 0.0 else 1.0)
@@ -496,7 +498,7 @@ class BufferedTransferCompound(TransferCompound):
         n = clip(trunc(held / threshold), -most, most)
         kept = held * self.momentum if self.forget_buffer else held - n * ((1.0 - self.momentum) * threshold)
         state[name] = reads.stored(state[name], before, where(not_equal(n, 0.0), kept, held), columns)
-        return -n, asarray(self.step * step, dtype=float32, device=v.device)
+        return -n, self.step * step
 
 
 @dataclass(frozen=True)
@@ -531,10 +533,7 @@ def running_means(values: Any, before: Any, share: Any, means: Any) -> None:
         mean = before[()]
         for b in range(values.shape[0]):
             if values[b] > 0.0:
-                if mean > 0.0:
-                    mean = mean * (1.0 - share) + values[b] * share
-                else:
-                    mean = values[b]
+                mean = mean * (1.0 - share) + values[b] * share if mean > 0.0 else values[b]
             means[b] = mean
 
 
@@ -618,7 +617,7 @@ class ChoppedTransferCompound(TransferCompound):
     def _periods(self, tile: Tile, samples: int) -> list[int]:
         if self.transfer_every > 0.0:
             return super()._periods(tile, samples)
-        device = self.unit_cell_devices[0]
+        device = self.devices[0]
         states = (device.w_max - device.w_min) / self._fast_step
         return [max(1, math.ceil(states / tile.columns * -self.transfer_every))]
 
@@ -687,12 +686,14 @@ class ChoppedTransferCompound(TransferCompound):
             state["chopper_out"] = logical_xor(rows, flips_of_rows)
         state["chopper_in"] = reads.marked(columns, logical_xor(take(columns, reads.at), flips))
         state["sweeps"] = sweeps + where(ended, 1, 0)
-        return Chopped(columns, rows, flips, flips_of_rows, total(where(last, reads.after, 0)), of_read, greater(of_read, sweeps))
+        return Chopped(
+            columns, rows, flips, flips_of_rows, total(where(last, reads.after, 0)), of_read, greater(of_read, sweeps)
+        )
 
     @property
     def _fast_step(self) -> float:
         """Step of the first array, by which its rate and the buffer are counted."""
-        return self.unit_cell_devices[0].granularity
+        return self.devices[0].granularity
 
     def _threshold(self, tile: Tile) -> float:
         """What a read is divided by."""
@@ -705,7 +706,7 @@ class ChoppedTransferCompound(TransferCompound):
         """What reads are multiplied by, 0-d or [reads, 1]."""
         if not self.correct_gradient_magnitudes:
             return absolute(rate) / self._threshold(tile)
-        steps = self.unit_cell_devices[1].granularity / self._fast_step
+        steps = self.devices[1].granularity / self._fast_step
         if fast.ndim:
             fast = take(fast, minimum(reads.after, fast.shape[0] - 1))[:, None]
         return absolute(rate) / maximum(absolute(fast), 1e-30) / (self._threshold(tile) * steps)
@@ -724,7 +725,7 @@ class ChoppedTransferCompound(TransferCompound):
 
     def _written(
         self, tile: Tile, state: State, stage: int, reads: Reads, v: Tensor, rate: Tensor, fast: Tensor, chopped: Chopped | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, float | Tensor]:
         assert chopped is not None
         most, buffer = self.transfer_update.desired_bl, state["buffer"]
         rows = chopped.rows
@@ -740,7 +741,7 @@ class ChoppedTransferCompound(TransferCompound):
         state["buffer"] = reads.stored(buffer, before, self._limited(where(not_equal(n, 0.0), kept, held)), True)
         writes = self._writes(chopped)
         n = n if writes is None else where(writes[:, None], n, 0.0)
-        return -n, asarray(self.step * self.unit_cell_devices[1].granularity, dtype=float32, device=v.device)
+        return -n, self.step * self.devices[1].granularity
 
 
 @documented_like(ChoppedTransferCompound)
