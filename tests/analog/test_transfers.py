@@ -1,7 +1,7 @@
 """Transfers beside a witness in NumPy, which goes vector by vector and read by read as the formulas say.
 
-Gradients and writes are by arithmetic there (``PulseType.NONE``), so that only what is read when, choppers, buffers and counters
-are compared; pulses have tests of their own.
+Gradients and writes are by arithmetic there (``PulseType.NONE``), so that only what is read when, choppers, buffers and
+counters are compared; pulses have tests of their own.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick import analog, nn
+from firebrick import analog
 from firebrick.core.errors import ConfigError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner
@@ -303,8 +303,7 @@ def test_mixed_precision_of_one_sided_cells_writes_whole_steps_and_keeps_the_res
 
 
 def test_a_learner_trains_a_model_of_cells_in_a_graph() -> None:
-    config = analog.RPUConfig(analog.preset("TTv2EcRamPreset").device, PERFECT, PERFECT)
-    model = nn.Sequential(analog.Linear(3, 8, config=config, seed=0), nn.Tanh(), analog.Linear(8, 2, config=config, seed=1))
+    model = analog.Linear(3, 2, config=analog.RPUConfig(CELLS["Tiki-Taka, buffered"], PERFECT, PERFECT), seed=0)
     y = (X[:, 0] > X[:, 1]).astype(np.int64)
     learner = Learner(model, analog.SGD(model, lr=0.5), log=None)
     learner.fit(DataLoader(ArrayDataset(X, y), batch_size=20), epochs=1)  # an EagerTrainingWarning would be an error

@@ -290,8 +290,8 @@ class Devices:
         if not self.noisy_writes:
             return w
         model: Any = self.model
-        noise: Tensor = normals(generator.key(device=w.device), *w.shape, 0)
-        return w + noise * (model.write_noise_std * model.dw_min)
+        noise: Tensor = normals(generator.key(device=w.device), *w.shape, 0) * float(model.write_noise_std * model.dw_min)
+        return w + noise
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Devices:
         """The devices with a function of each of their arrays, such as some of their columns.
