@@ -41,7 +41,7 @@ from firebrick.train.optimizers import Optimizers, several
 from firebrick.train.own_step import Minimizer, OwnStep, check_own_step
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
-from firebrick.train.preflight import check_learner, check_optimizer
+from firebrick.train.preflight import check_learner, check_optimizer, check_undivided
 from firebrick.train.prepared import prepared, to_evaluate
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.readings import Readings
@@ -173,6 +173,10 @@ class Learner:
         self.clip_norm, self.jit, self.target = clip_norm, jit, target
         self.accumulate = whole("Learner", "accumulate", accumulate, 1)
         self.batches_per_step = whole("Learner", "batches_per_step", batches_per_step, 1)
+        check_undivided(
+            self.optimizer, self.strategy, accumulate=self.accumulate, batches_per_step=self.batches_per_step,
+            clip_norm=clip_norm,
+        )  # fmt: skip
         self.ema: EMA | None = ema if ema is None or isinstance(ema, EMA) else EMA(model, ema)
         self.precision = precision_of(precision, model, self.strategy.devices)
         self.own_step = step
