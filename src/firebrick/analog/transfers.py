@@ -190,7 +190,7 @@ class TransferCompound(UnitCell):
         transfer_every_vec: Likewise, of each array but the last; by default the later ones are transferred once for each
             sweep of the one before.
         units_in_mbatch: Whether these are mini-batches.
-        n_reads_per_transfer: Columns of a transfer.
+        n_reads_per_transfer: Columns of a transfer; at most all, once each.
         transfer_columns: Whether columns are transferred, not rows, which are read by the backward product.
         random_selection: Whether a transfer begins with a random column, not with the next one.
         with_reset_prob: Probability that a device of a column that was read is reset.
