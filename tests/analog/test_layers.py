@@ -13,7 +13,7 @@ from firebrick import analog, nn, optim
 from firebrick.analog.training import tiles_of
 from firebrick.core.errors import ConfigError, GradientError, OutOfRangeError
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import Learner
+from firebrick.train import Learner, TrainingError
 
 PERFECT = analog.IOParameters(is_perfect=True)
 IDEAL = {"forward": PERFECT, "backward": PERFECT}
@@ -126,12 +126,20 @@ def test_training_has_the_same_bits_compiled_and_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"clip_norm": 0.01}, {"batches_per_step": 2}, {"accumulate": 2}], ids=str)
-def test_gradients_that_are_not_of_one_pass_are_refused_by_name(settings: dict[str, Any]) -> None:
+def test_a_learner_whose_gradients_are_not_of_one_pass_is_refused_before_it_runs(settings: dict[str, Any]) -> None:
+    ((name, value),), text = settings.items(), r"layers\.0\.tiles\.tiles\.0\.0\.weight, which pulses update, have the gradient"
+    with pytest.raises(TrainingError, match=rf"{text}(.|\n)*{name}={value}(.|\n)*leave it out"):
+        learner(pulsed(**IDEAL), **settings)
+
+
+def test_gradients_that_are_not_of_one_pass_are_refused_by_name() -> None:
     model = pulsed(**IDEAL)
-    before = state_of(model)
-    made, loader = learner(model, **settings)
+    before, optimizer = state_of(model), analog.SGD(model, lr=0.1)
+    gradients = fb.grad(lambda m: fb.sum(m(fb.ones((2, 6)))))(model)
+    for p in model.parameters():
+        gradients[p] = gradients[p] * 0.5
     with pytest.raises(GradientError, match=r"of layers\.0\.tiles\.tiles\.0\.0\.weight, which was computed from others"):
-        made.fit(loader, epochs=1)
+        optimizer.update(model, gradients)
     np.testing.assert_array_equal(state_of(model)["layers.2.weight"], before["layers.2.weight"])
 
 

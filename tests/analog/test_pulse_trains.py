@@ -27,8 +27,9 @@ def scheduled(x: Any, d: Any, lr: float, g: float, engine: str = "cpu", **settin
     xs, ds = (fb.asarray(np.float32(v), device=engine) for v in (x, d))
     top, of_d = fb.max(fb.abs(xs), axis=1), fb.max(fb.abs(ds), axis=1)
     length, xf, xs_, df, ds_ = schedule(
-        top, of_d, number(lr, engine), number(g, engine), p.desired_bl, p.update_management, p.update_bl_management, p.fixed_bl
-    )
+        top, of_d, fb.full(top.shape, lr, dtype=fb.float32, device=engine), number(g, engine), p.desired_bl,
+        p.update_management, p.update_bl_management, p.fixed_bl,
+    )  # fmt: skip
     key = fb.random.Generator(0).key(device=engine)
     of_x, of_d = (levels(v, f, s, key, 0, False).numpy() / FULL for v, f, s in ((xs, xf, xs_), (ds, df, ds_)))
     return length.numpy(), of_x, of_d

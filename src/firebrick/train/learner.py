@@ -42,7 +42,7 @@ from firebrick.train.optimizers import Optimizers, several
 from firebrick.train.own_step import Minimizer, OwnStep, check_own_step
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
-from firebrick.train.preflight import check_learner
+from firebrick.train.preflight import check_learner, check_undivided
 from firebrick.train.prepared import prepared, to_evaluate
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.readings import Readings
@@ -171,6 +171,10 @@ class Learner:
         self.class_names = class_names
         self.clip_norm, self.jit, self.target = clip_norm, jit, target
         self.accumulate, self.batches_per_step = accumulate, batches_per_step
+        check_undivided(
+            self.optimizer, self.strategy, accumulate=self.accumulate, batches_per_step=self.batches_per_step,
+            clip_norm=clip_norm,
+        )  # fmt: skip
         self.ema: EMA | None = ema  # type: ignore[assignment]  # a decay makes one
         self.precision = precision_of(precision, model, self.strategy.devices)
         if step is not None:

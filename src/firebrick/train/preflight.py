@@ -86,6 +86,36 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
+def check_undivided(
+    optimizer: Any, strategy: Strategy, *, accumulate: int, batches_per_step: int, clip_norm: Any
+) -> None:  # fmt: skip
+    """Raise TrainingError where an optimizer needs the gradient of one backward pass, and a step has a joined or scaled one.
+
+    Args:
+        optimizer: Of the learner. ``undivided``, where it has that, are the names of the parameters that need it.
+        strategy: Of the learner.
+        accumulate: Parts of a batch.
+        batches_per_step: Batches of a step.
+        clip_norm: Largest norm; None for none.
+    """
+    names = list(getattr(optimizer, "undivided", ()))
+    devices = ", ".join(d.name for d in strategy.devices)
+    settings = {
+        f"a strategy that divides batches ({type(strategy).__name__}, {devices})": strategy.joins,
+        f"accumulate={accumulate}": accumulate > 1, f"batches_per_step={batches_per_step}": batches_per_step > 1,
+        f"clip_norm={clip_norm}": clip_norm is not None,
+    }  # fmt: skip
+    received = [text for text, given in settings.items() if given]
+    if names and received:
+        more = f" and {len(names) - 1} others" if len(names) > 1 else ""
+        raise TrainingError(
+            f"{names[0]}{more}, which pulses update, have the gradient of one backward pass over the whole batch",
+            " and ".join(received),
+            "leave it out and train on one device; devices that are updated by arithmetic (analog.PulseType.NONE_WITH_DEVICE) "
+            "take any gradient",
+        )
+
+
 def check_config(config: dict[str, Any]) -> None:
     """Raise TrainingError unless checkpoints can hold a config."""
     if (strange := _not_plain(config, "config")) is not None:
