@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import firebrick.compiler.templates as _templates  # noqa: F401  before its parts
 from firebrick.backends.cpu.custom import run
 from firebrick.backends.cpu.eager import LARGEST_SYSTEM
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, unrolled

@@ -159,7 +159,7 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
     program = np.zeros(head + len(kept) * record + sum(sizes), np.int64)
     slots = [len(x.buffers) for x in kept] + [2 for _ in lists]
     program[:4] = len(kept), max(slots, default=0) or 1, parallel, max((len(x.sites) for x in kept), default=0)
-    written = _Records(addresses, int(buffers.ctypes.data))
+    written = _LaunchRecords(addresses, int(buffers.ctypes.data))
     starts = [head + len(kept) * record, *accumulate(sizes, initial=0)]
     places = iter([starts[0] + offset for offset in starts[1:-1]])
     rows = program[head : starts[0]].reshape(-1, record)
@@ -171,7 +171,7 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
     return program, buffers
 
 
-def _write_list(words: Words, launch: Launch, written: _Records) -> None:
+def _write_list(words: Words, launch: Launch, written: _LaunchRecords) -> None:
     """Write the list of a launch's sequences, in the form that ``runner`` describes."""
     head, count = HEADER // 8, len(launch.sequences)
     begin = head + count * SPAN // 8
@@ -184,7 +184,7 @@ def _write_list(words: Words, launch: Launch, written: _Records) -> None:
         rows[k, :-1] = written.of(x, 0)
 
 
-class _Records:
+class _LaunchRecords:
     """The records of launches, in the order of their entries in the array of buffers."""
 
     def __init__(self, addresses: Mapping[str, int], first: int) -> None:
