@@ -243,7 +243,8 @@ class Learner:
         Args:
             train_loader: Gives batches (see ``target``). The loader itself is left as it is. A loader of PyTorch is taken as
                 ``fb.data.from_torch`` makes it.
-            valid_loader: Evaluated after each epoch; the epoch that does best on it is kept in ``best/``.
+            valid_loader: Evaluated after each epoch; the epoch that does best on it is kept in ``best/``: that of the highest
+                accuracy, and of equal ones or where there is none that of the lowest loss. Without it training's numbers count.
             epochs: Number of epochs in all.
             draw: Whether to draw the figures at the end.
 
@@ -399,7 +400,8 @@ class Learner:
     def load_best(self) -> Checkpoint:
         """Give the model, and averages of its parameters, the values of the epoch that did best, from the run directory.
 
-        The optimizer, the history and the place in the run stay as they are.
+        Best is as ``fit`` says, by accuracy and then loss; ``EarlyStopping`` goes by the number that it monitors, and its best epoch
+        may be another one. The optimizer, the history and the place in the run stay as they are.
 
         Returns:
             The checkpoint of that epoch.
