@@ -400,8 +400,8 @@ class Learner:
     def load_best(self) -> Checkpoint:
         """Give the model, and averages of its parameters, the values of the epoch that did best, from the run directory.
 
-        Best is as ``fit`` says, by accuracy and then loss; the best epoch of ``EarlyStopping``, which goes by the number that it
-        monitors, may be another one. The optimizer, the history and the place in the run stay as they are.
+        Best is as ``fit`` says, by accuracy and then loss; ``EarlyStopping`` goes by the number that it monitors, so its best
+        epoch may be another one. The optimizer, the history and the place in the run stay as they are.
 
         Returns:
             The checkpoint of that epoch.
