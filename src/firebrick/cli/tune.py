@@ -24,7 +24,7 @@ VOCABULARY, CONTEXT = 256, 128
 ENGINES = ("cpu", "webgpu")
 """The engines that have variants of kernels."""
 WARM, ROUNDS = 3, 15
-"""Rounds of a whole program, with defaults and with variants in turns: those before the first that counts, and those that do."""
+"""Rounds of a whole program, with defaults and with variants in turns: those that do not count, and those that do."""
 
 
 @click.command()
