@@ -32,6 +32,7 @@ from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.lowered import At, at_offset, relocated
 from firebrick.compiler.targets.llvm.products import packed_once
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.tune import choice
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.views import View, row_major
@@ -102,11 +103,15 @@ def _slice(body: Graph, consts: int) -> tuple[Graph | None, int]:
 
 
 def _packing_once(graph: Graph, kernels: Sequence[Kernel | None], consts: int) -> list[Kernel | None]:
-    """The kernels of a body's nodes, in which products with a matrix that all steps read pack it by a separate kernel."""
+    """The kernels of a body's nodes, in which products with a matrix that all steps read pack it by a separate kernel. The
+    autotuner's variants are measured for one product, and do not compete with that."""
     found = list(kernels)
     for k, n in enumerate(graph.nodes):
         body, target = n.params.get("body"), Target.host()
-        if n.op is not FUSED or body is None or lowered_of(kernels[k]) is not (default := lower(body, target)):
+        if n.op is not FUSED or body is None:
+            continue
+        default = lower(body, target)
+        if choice.forces() and lowered_of(kernels[k]) is not default:
             continue
         spec = spec_of(body)
         if isinstance(spec, Contract):
