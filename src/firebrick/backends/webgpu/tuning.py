@@ -49,9 +49,9 @@ def selected(body: Graph, gpu: Gpu) -> tuple[LoweredGroup | str, Tuned | None]:
         UnsupportedError: No variant of a forced name is valid for the group.
     """
     default, _ = default_launches(body, gpu)
-    device = device_key(gpu)
+    device = device_key(gpu) or f"{gpu.adapter.name} of no version"
     # what no kernel computes has no variants either
-    if isinstance(default, str) or device is None or is_untuned() or not choice.active(device):
+    if isinstance(default, str) or is_untuned() or not choice.active(device):
         return default, None
     variant, tuned = _chosen(body, kinds.spec_of(body), gpu, device)
     if variant is None:
@@ -77,8 +77,9 @@ def _chosen(
         bench = GpuBench(gpu, body.inputs, outputs, sites_of(spec), offered[0], reference, spec.cost.flops)
         return search(problem, competing, bench, choice.records_of(device).barred(problem.structure))
 
-    small = sum(a.nbytes for a in (*body.inputs, *outputs)) <= MOST_BYTES
-    found = choice.chosen(problem, offered, tried if small else None)
+    # an adapter whose driver does not report a version is not tuned: nobody would notice another driver
+    tunable = device_key(gpu) is not None and sum(a.nbytes for a in (*body.inputs, *outputs)) <= MOST_BYTES
+    found = choice.chosen(problem, offered, tried if tunable else None)
     if found is offered[0]:
         return None, None
     return found, (problem, found.name, found.order == offered[0].order)
