@@ -455,6 +455,14 @@ def test_a_metric_that_cannot_count_a_batch_is_named_before_the_first_step() -> 
     assert made.step == 0
 
 
+@pytest.mark.parametrize("columns", [1, 2, 4])
+@pytest.mark.parametrize("kind", [F1, ConfusionMatrix])
+def test_scores_of_another_number_of_classes_are_refused(kind: Any, columns: int) -> None:
+    text = r"scores\[:, 0\] > 0" if columns == 1 else f"make it with classes={columns}"
+    with pytest.raises(fb.ShapeError, match=rf"{kind.__name__} of 3 classes takes scores \[batch, 3\](.|\n)*{text}"):
+        kind(3).update(fb.zeros((4, columns)), fb.asarray([0, 0, 0, 0]))
+
+
 @pytest.mark.parametrize("wrong", [None, "0.5"])
 def test_a_metric_that_computes_no_number_is_named(wrong: Any) -> None:
     class Wrong(_Recall0):

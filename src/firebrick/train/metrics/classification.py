@@ -189,7 +189,15 @@ class ConfusionMatrix(Metric):
             OutOfRangeError: A class number lies outside [0, classes) (raised when the batch is read).
             TrainingError: A score is NaN (likewise).
         """
-        found = classes_of(type(self).__name__, predicted, labels)
+        name = type(self).__name__
+        found = classes_of(name, predicted, labels)
+        if predicted.ndim == 2 and predicted.shape[1] != self.classes:
+            raise ShapeError(
+                f"{name} of {self.classes} classes takes scores [batch, {self.classes}]", describe("predicted", predicted),
+                "one score for two classes becomes class numbers: fb.astype(scores[:, 0] > 0, fb.int64)"
+                if predicted.shape[1] == 1
+                else f"make it with classes={predicted.shape[1]}",
+            )  # fmt: skip
         self.keep(labels.shape[0], found, labels)
 
     def add(self, values: Sequence[Array], samples: int) -> None:
