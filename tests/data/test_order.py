@@ -10,6 +10,7 @@ import pytest
 
 from firebrick.data import (
     ArrayDataset,
+    BucketSampler,
     DataLoader,
     LoaderError,
     RandomHorizontalFlip,
@@ -394,6 +395,7 @@ def wrong(found: Any, samples: Any = 4) -> Any:
         (SubsetSampler([3, 100]), "from 0 to 100"),
         (WeightedSampler([0.0] * 150 + [1.0]), "from 0 to 150"),
         (WeightedSampler(np.ones(99)), "99 weights for 100 samples"),
+        (BucketSampler(range(99), 7), "99 lengths for 100 samples"),
         (WeightedSampler([1.0] + [0.0] * 100), "101 weights for 100 samples"),
         ([3, 1, 2], r"function of seed and epoch(.|\n)*SubsetSampler\(indices\) draws those of a list"),
         (RandomSampler, "function of seed and epoch"),
