@@ -12,7 +12,6 @@ from firebrick.analog.pulse_trains import FULL, levels, made_trains, schedule, t
 from firebrick.analog.pulsed_update import rounded, set_bits
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.core.dtypes import float32, int64, uint32
-from firebrick.core.errors import ConfigError
 
 ENGINES = ("cpu", "numpy")
 
@@ -206,11 +205,13 @@ def test_a_negative_rate_turns_all_pulses_round() -> None:
         assert np.abs(found[0]).max() > 0.005
 
 
-def test_growing_trains_need_a_known_rate() -> None:
+def test_trains_grow_with_the_rate_whether_it_is_a_number_a_tensor_or_that_of_a_graph() -> None:
     update = analog.UpdateParameters(fixed_bl=False, update_bl_management=False, update_management=False)
     device = analog.ConstantStepDevice(dw_min_std=0.0, dw_min_dtod=0.0, up_down_dtod=0.0, w_max=10.0, w_min=-10.0)
     tile = analog.Tile(1, 1, analog.RPUConfig(device, update=update), seed=0)
     one = fb.ones((1, 1))
     assert tile.update(one, one, 0.1).tolist() == [[100]]
-    with pytest.raises(ConfigError, match="length of trains that grow"):
-        tile.update(one, one, fb.asarray(0.1))
+    assert tile.update(one, one, fb.asarray(0.1)).tolist() == [[100]]
+    step = fb.jit(lambda t, lr: t.update(one, one, lr))
+    for rate in (0.1, 0.25):
+        assert step(tile, fb.asarray(np.float32(rate))).tolist() == step(tile, rate).tolist() == [[round(rate * 1000)]]

@@ -61,6 +61,12 @@ def product(name: str, seed: int) -> list[figures.Deviation]:
     return figures.forward_deviations(name, found[name], found["inputs"], seed)
 
 
+def training(name: str, seed: int) -> list[figures.Deviation]:
+    """Deviations of a course of training of noisy devices."""
+    found = figures.figures("compound")
+    return figures.training_deviations(name, found[name], found["task0"], seed)
+
+
 Case = Callable[[str, int], list[figures.Deviation]]
 FAMILIES: dict[str, tuple[list[str], Case]] = {
     "response": (cases("response"), lambda n, seed: figures.response_deviations(n, figures.figures("response")[n], seed)),
@@ -69,6 +75,7 @@ FAMILIES: dict[str, tuple[list[str], Case]] = {
     "state": (cases("state"), lambda n, seed: figures.state_deviations(n, figures.figures("state")[n], seed)),
     "products": ([n for n in cases("forward") if not n.startswith("tiles")], product),
     "products of tiles": ([n for n in cases("forward") if n.startswith("tiles")], product),
+    "training": ([n for n in cases("compound") if not n.startswith(("exact", "task"))], training),
     "inference": (inference_cases("noise", "drift_compensation", "modifier"), inference_deviations),
 }
 """Name → the cases, and their deviations with a seed."""
@@ -119,7 +126,7 @@ def test_figures_are_met(family: str, name: str, seed: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", figures.SEEDS)
-@pytest.mark.parametrize(("family", "name"), every("response", "pulses", "products of tiles"))
+@pytest.mark.parametrize(("family", "name"), every("response", "pulses", "products of tiles", "training"))
 def test_figures_of_long_measurements_are_met(family: str, name: str, seed: int) -> None:
     check(deviations(family, name, seed))
 

@@ -37,6 +37,15 @@ MODELS = {
 }
 
 
+class StepDownTwice(analog.ExpStepDevice):
+    """A device whose mean step is that of a pulse down, as the reference counts it: a fifth of the mean of both, for the preset
+    of phase-change memory."""
+
+    @property
+    def granularity(self):
+        return self.dw_min * (1.0 - self.A_down * np.exp(-self.gamma_down * self.b))
+
+
 def settings_of(kind, given):
     """Those of the given settings that a class has, as it takes them."""
     known = {f.name for f in fields(kind) if f.init}
@@ -49,6 +58,9 @@ def settings_of(kind, given):
 
 def device_of(given, **changes):
     """The device or cell of a case, with changed settings."""
+    if given["type"] == "PCMPresetUnitCell":
+        cell = analog.preset("PCMPresetUnitCell")
+        return replace(cell, unit_cell_devices=tuple(StepDownTwice(**vars(d)) for d in cell.unit_cell_devices))
     if "unit_cell_devices" in given or "device" in given:
         return cell_of(given)
     kind = type(analog.preset(given["type"])) if "Preset" in given["type"] else MODELS[given["type"]]
@@ -445,3 +457,43 @@ def course_deviations(name, case, task, seed, engine="cpu"):
             want = np.array(case["w_after_update"][str(k + 1)])
             found.append(Deviation(f"{name}, update {k + 1}", (tile.weight.numpy() - want) / (2e-6 / 5), False))
     return found
+
+
+PERFECT = analog.IOParameters(is_perfect=True)
+CONSTRUCTIONS, EACH = 64, 10
+"""Tiles of a course of training, and updates from one figure to the next."""
+
+
+def training_deviations(name, case, task, seed):
+    """Deviations of courses of training: the mean square of the error every 10 updates, over tiles with their own devices."""
+    config = analog.RPUConfig(device_of(case["device"]), PERFECT, PERFECT, update_of(case["update"]))
+    x, target = np.array(task["x"], np.float32), np.array(task["w_target"], np.float32)
+    wanted, size, count = x @ target.T, task["batch"], len(case["mse_mean"])
+    late = case["device"]["type"] == "MixedPrecisionCompound"  # where theirs transfers after the first vector of the next one
+
+    @fb.jit
+    def step(tile, rows, y, later):
+        given, errors = rows, (tile(rows) - y) / size
+        if late:
+            given, errors, later = _shifted(given, errors, later)
+        if given.shape[0]:
+            tile.update(given, errors, case["lr"])
+        tile.end_mini_batch()
+        return later
+
+    batches = []
+    for k in range((count - 1) * EACH):
+        at = [(k * size + i) % len(x) for i in range(size)]
+        batches.append((fb.asarray(x[at]), fb.asarray(wanted[at])))
+    found = []
+    for construction in range(CONSTRUCTIONS):
+        tile = analog.Tile(*target.shape, config, seed=seed * CONSTRUCTIONS + construction)
+        tile.place(tile.weight.numpy())  # with write noise
+        later, course = None, []
+        for k in range(count):
+            course.append(((x @ tile.weight.numpy().T - wanted) ** 2).mean())
+            for rows, y in batches[k * EACH : (k + 1) * EACH]:
+                later = step(tile, rows, y, later)
+        found.append(course)
+    ours = np.array(found, np.float64)
+    return mean_and_std(f"{name}, seed {seed}", ours, case["mse_mean"], case["mse_std"], case["n"], np.inf, 1e-6)
