@@ -71,8 +71,15 @@ def test_images_and_masks_change_alike() -> None:
     for of, text in (((0, 0), "each once"), ((), "each once"), ((0, 3), "of 2 arrays"), ((0, 1), "one size")):
         with pytest.raises(LoaderError, match=text):
             RandomCrop(1, of=of)(words, IMAGES, masks[:, 1:])
-    with pytest.raises(LoaderError, match="one for each of 2 arrays"):
-        RandomCrop(1, fill=(1,), of=(0, 1))
+    both = RandomCrop(1, fill=np.array([0, 9]), of=(0, 2))(words, IMAGES, np.arange(10), masks)
+    assert [b.tolist() for b in both] == [moved.tolist(), labels.tolist(), mask.tolist()]
+    for fill in ((1, 2, 3), None, "0", [(1, 2)], np.ones((2, 2))):
+        with pytest.raises(LoaderError, match="one for each of 2 arrays"):
+            RandomCrop(1, fill=fill, of=(0, 1))
+    for dtype, value in ((bool, 2), (np.float16, 1e9), (np.uint8, np.nan)):
+        with pytest.raises(LoaderError, match=f"fills with a value that {np.dtype(dtype)} has"):
+            RandomCrop(1, fill=value)(words, IMAGES.astype(dtype))
+    assert np.isnan(RandomCrop(1, fill=np.nan)(words, IMAGES / 2)[0]).any()
     with pytest.raises(LoaderError, match='channels is "first" or "last"'):
         RandomHorizontalFlip(channels="middle")
 

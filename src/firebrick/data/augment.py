@@ -8,6 +8,7 @@ as the whole one would.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -193,19 +194,24 @@ class RandomCrop(_OfImages):
         super().__init__(of, channels)
         self.padding = whole("RandomCrop", "padding", padding, 1)
         count = 1 if self.of is None else len(self.of)
-        if isinstance(fill, Sequence) and len(fill) != count:
-            raise LoaderError(
-                f"RandomCrop: fill is a number, or one for each of {count} arrays", f"{fill!r:.60}", "pass e.g. 0"
-            )
-        self.fill = fill
+        given: Any = fill
+        given = given.tolist() if isinstance(given, np.ndarray) else given
+        fills = given if isinstance(given, Sequence) else [given]
+        if isinstance(given, str) or not all(isinstance(v, Real) for v in fills) or len(fills) not in (1, count):
+            want = f"RandomCrop: fill is a number, or one for each of {count} arrays"
+            raise LoaderError(want, f"{fill!r:.60}", "pass e.g. 0")
+        self.fill: Any = given
 
     def __call__(self, words: Array, *arrays: Array) -> tuple[Array, ...]:
         # the high half of word · places is uniform over them, to one part in 2^32
         places = (words.astype(np.uint64) * np.uint64(2 * self.padding + 1) >> np.uint64(32)).astype(np.int64)
 
         def change(images: Array, k: int) -> Array:
-            fill = self.fill[k] if isinstance(self.fill, Sequence) else self.fill
-            if images.dtype.kind in "iu" and np.asarray(fill).astype(images.dtype) != fill:
+            fill = self.fill[k if len(self.fill) > 1 else 0] if isinstance(self.fill, Sequence) else self.fill
+            with np.errstate(all="ignore"):
+                held = np.asarray(fill).astype(images.dtype)
+            lost = held != fill if images.dtype.kind in "iub" else np.isinf(held) and not np.isinf(fill)
+            if lost:
                 raise LoaderError(
                     f"RandomCrop fills with a value that {images.dtype} has",
                     f"fill = {fill!r}",

@@ -311,6 +311,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return reshape(found, found.shape) if found is x else found  # another handle, which += of x does not change
     if not hasattr(x, "__dlpack__"):
         raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
+    if getattr(x, "requires_grad", False) is True and hasattr(x, "detach"):
+        raise OperandError(
+            "no gradient of another library passes into a tensor",
+            f"a {type(x).__name__} that requires a gradient",
+            "pass x.detach()",
+        )
     for lazy in ("neg", "conj"):  # of PyTorch's views, whose memory holds other numbers
         if hasattr(x, f"resolve_{lazy}"):
             x = getattr(x, f"resolve_{lazy}")()

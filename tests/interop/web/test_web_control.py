@@ -172,6 +172,10 @@ PROGRAMS: Programs = {
     "a while loop": (collatz, [host(27, "int32")]),
     "a while loop without a round": (collatz, [host(1, "int32")]),
     "branches in loops": (branches_in_loops, [normal(4, 3), host(5.0, "float32")]),
+    "a loop that begins with a copy": (
+        lambda c, x: [fb.scan(lambda c, v: (c * v, c), c, x), fb.scan(lambda c, v: (fb.sort(c + v), c), c, x, reverse=True)],
+        [normal(8), normal(9, 8)],
+    ),
     "steps of many kinds": (steps_of_many_kinds, [normal(3, 4)]),
     "a branch": (chosen, [host(True), normal(3), normal(3)]),
     "the other branch": (chosen, [host(False), normal(3), normal(3)]),

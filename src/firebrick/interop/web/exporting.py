@@ -290,7 +290,7 @@ def _steps(steps: Sequence[WebStep], numbers: Iterator[int]) -> list[dict[str, A
     for s in steps:
         if isinstance(s, WebLaunch):
             number = next(numbers)
-            if found and found[-1].get("launches", [0, 0])[1] == number:
+            if found and "launches" in found[-1] and found[-1]["launches"][1] == number:
                 found[-1]["launches"][1] = number + 1
             else:
                 found.append({"launches": [number, number + 1]})
