@@ -138,8 +138,10 @@ def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     shared: tuple[tuple[int, int], ...] = ()
     # a parameter that is an argument too: a plain tensor counts only where code asks for identities, or where the graph changes
     # it, which the call looks at
-    if captured and not walk.ids.isdisjoint(ids) and (
-        walk.identity or any(type(t) is not Tensor and id(t) in walk.ids for t in tensors)
+    if (
+        captured
+        and not walk.ids.isdisjoint(ids)
+        and (walk.identity or any(type(t) is not Tensor and id(t) in walk.ids for t in tensors))
     ):
         shared = shared_tensors(tensors, walk)
     return spec, walk.number, ties, tracked, tuple([f() for f in AMBIENT]), shared

@@ -60,9 +60,11 @@ class ArenaPool:
         size = size_class(nbytes)
         with self._lock:
             free = self._free.get(size)
-            found = free.pop() if free else None
-            if found is not None:
+            if free:
+                found = free.pop()
                 self._kept -= size
+            else:
+                found = None
             self._live += size
             if self._live > self._peak:
                 self._peak = self._live
