@@ -347,3 +347,55 @@ def test_slices_of_rows_are_what_all_rows_are(
     assert loop.slices == 4
     for _ in range(2):
         exact(lambda: leaves(run(*wide(w, xs))), "float32").check(leaves(fast(w, xs)))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("around", ["cond", "other branch", "while", "scan of cond", "gradient"])
+def test_slices_within_branches_and_loops_are_what_they_are_alone(around: str, threads: int) -> None:
+    rng = np.random.default_rng(0)
+    w, c, xs = (fb.asarray(rng.normal(size=s) * 0.1, dtype=fb.float32) for s in ((64, 64), (128, 64), (12, 128, 64)))
+
+    def loop(c: Any) -> Any:
+        return fb.scan(lambda c, v: (fb.tanh(c @ w + v), None), c, xs)[0]
+
+    def branch(c: Any, bound: float = -1e9) -> Any:
+        return fb.cond(fb.sum(c) > bound, lambda: loop(c), lambda: loop(c) * 2.0)
+
+    program: Any = {
+        "cond": branch,
+        "other branch": lambda c: branch(c, 1e9),
+        "while": lambda c: fb.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, loop(s[1])), (fb.asarray(0), c))[1],
+        "scan of cond": lambda c: fb.scan(lambda c, _: (branch(c), None), c, None, length=2)[0],
+        "gradient": lambda c: fb.grad(lambda c: fb.sum(branch(c) ** 2))(c),
+    }[around]
+    before = fb.config.num_threads
+    fb.config.num_threads = threads
+    try:
+        np.testing.assert_allclose(fb.jit(program)(c).numpy(), program(c).numpy(), atol=2e-6)
+    finally:
+        fb.config.num_threads = before
+
+
+@pytest.mark.parametrize("around", ["scan", "while", "cond in scan"])
+def test_a_loop_within_a_loop_packs_its_own_matrices(around: str) -> None:
+    rng = np.random.default_rng(0)
+    w1, w2, c, xs = (fb.asarray(rng.normal(size=s) * 0.1) for s in ((128, 160), (160, 128), (24, 128), (5, 24, 128)))
+
+    def product(c: Any) -> Any:
+        return fb.tanh(c @ w1) @ w2
+
+    def loop(c: Any) -> Any:
+        return fb.scan(lambda c, v: (fb.tanh(product(c) + v), None), c, xs)[0]
+
+    program: Any = {
+        "scan": lambda c: fb.scan(lambda c, _: (loop(c) * 0.5 + product(c), None), c, None, length=3)[0],
+        "while": lambda c: fb.while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, loop(s[1]) + product(s[1])), (fb.asarray(0), c)
+        )[1],
+        "cond in scan": lambda c: fb.scan(
+            lambda c, k: (fb.cond(k > 0, lambda: loop(c) * 0.5, lambda: product(c)) + product(c), None),
+            c,
+            fb.asarray([0, 1, 0]),
+        )[0],
+    }[around]
+    np.testing.assert_allclose(fb.jit(program)(c).numpy(), program(c).numpy(), atol=1e-10)

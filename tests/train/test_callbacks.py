@@ -463,6 +463,20 @@ def test_scores_of_another_number_of_classes_are_refused(kind: Any, columns: int
         kind(3).update(fb.zeros((4, columns)), fb.asarray([0, 0, 0, 0]))
 
 
+@pytest.mark.parametrize("kind", [F1, ConfusionMatrix])
+def test_samples_of_the_ignored_label_do_not_count(kind: Any) -> None:
+    scores = fb.asarray(np.random.default_rng(0).normal(size=(8, 3)))
+    labels = np.array([-1, -1, 0, 1, 2, 0, 1, 2])
+    some, kept = kind(3, ignore_index=-1), kind(3)
+    some.update(scores, fb.asarray(labels))
+    kept.update(scores[2:], fb.asarray(labels[2:]))
+    np.testing.assert_array_equal(some.compute(), kept.compute())
+    all_ = kind(3)
+    all_.update(scores, fb.asarray(labels))
+    with pytest.raises(fb.OutOfRangeError, match="ignore_index= leaves out samples of one label"):
+        all_.compute()
+
+
 @pytest.mark.parametrize("wrong", [None, "0.5"])
 def test_a_metric_that_computes_no_number_is_named(wrong: Any) -> None:
     class Wrong(_Recall0):
@@ -481,7 +495,9 @@ def test_an_epoch_goes_on_with_the_metrics_that_it_was_begun_with(tmp_path: Path
     with pytest.raises(TrainingInterrupted):
         learner(metrics=[F1(3)], callbacks=[Stop()], out=tmp_path / "run").fit(*loaders(), epochs=2, draw=False)
     for metrics in ([], [_Recall0()], [F1(3), _Recall0()], {"f1": Accuracy()}, {"f1": F1(3, average="micro")}):
-        with pytest.raises(CheckpointError, match=r"was begun with the metrics: f1: F1\(average='macro', classes=3\)"):
+        with pytest.raises(
+            CheckpointError, match=r"was begun with the metrics: f1: F1\(average='macro', classes=3, ignore_index=None\)"
+        ):
             learner(metrics=metrics, out=tmp_path / "run").resume()
 
 

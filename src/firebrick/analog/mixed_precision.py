@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 class MixedPrecisionCompound(UnitCell):
     """χ ← χ + lr · d xᵀ in digital memory; then n = trunc(χ / g) pulses are written to each device, and χ ← χ - n g.
 
+    A write has at most ``desired_bl`` pulses of the configuration's update. As in the reference simulator, all n g leave χ
+    where n is larger, and what was not written is lost: choose ``granularity_of_transfer`` or the learning rate accordingly.
+
     Args:
         unit_cell_devices: One device, or one cell that a write updates.
         transfer_every: Mini-batches from one transfer to the next.

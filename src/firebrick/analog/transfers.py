@@ -194,7 +194,8 @@ class TransferCompound(UnitCell):
         transfer_columns: Whether columns are transferred, not rows, which are read by the backward product.
         random_selection: Whether a transfer begins with a random column, not with the next one.
         with_reset_prob: Probability that a device of a column that was read is reset.
-        fast_lr: Learning rate of the first array, or its factor; the rate itself if it is not above 0.
+        fast_lr: Learning rate of the first array, or its factor; the rate itself if it is not above 0. Trains are made for the
+            mean step of all devices of the cell, so one with smaller steps than the mean changes by less than the rate says.
         scale_fast_lr: Whether it is a factor.
         transfer_lr: Learning rate of transfers, or its factor.
         transfer_lr_vec: Likewise, of each array but the last.

@@ -21,7 +21,7 @@ from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.loop_views import views_inside
 from firebrick.compiler.fusion.row_slices import sliced
 from firebrick.compiler.layout.views import strided_view
-from firebrick.compiler.program.launch import Launch, in_sequences
+from firebrick.compiler.program.launch import At, Launch, in_sequences
 from firebrick.compiler.program.segments import HOST, Call, Kinds, SegmentPlan, find_segments
 from firebrick.compiler.program.spans import rounded
 from firebrick.compiler.spec.contract import Contract
@@ -29,7 +29,7 @@ from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
-from firebrick.compiler.targets.llvm.lowered import At, at_offset, relocated
+from firebrick.compiler.targets.llvm.lowered import Lowered, at_offset, relocated
 from firebrick.compiler.targets.llvm.products import packed_once
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.tune import choice
@@ -259,8 +259,8 @@ class NativeScan:
         self.results = range(len(step.inputs), len(step.inputs) + len(step.outputs))
         self.block = len(step.inputs) + len(step.outputs)
         self.over: tuple[frozenset[int], ...] = (frozenset(),) * len(step.outputs)
-        lowered_kernels = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
-        self.parts = tuple(part for found in lowered_kernels for part in found.parts)
+        self._kernels = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
+        self.parts = tuple(part for found in self._kernels for part in found.parts)
         self._texts: dict[str, None] = {}
         self.made = [v for segment in step.segment_plan.segments for v in segment.results]
         self.alternating: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
@@ -296,10 +296,11 @@ class NativeScan:
 
     @property
     def divisible(self) -> bool:
-        """Whether slices of rows may run at the same time: no kernels report faults, and packed matrices are all that slices
-        have in common."""
+        """Whether slices of rows may run at the same time: kernels without branches and loops within them, which report no
+        faults, and packed matrices are all that slices have in common."""
         shared = [len(found.parts) - len(self._packed[k]) for k in self._packed if (found := lowered_of(self.step.kernels[k]))]
-        return all(count == 1 for count in shared) and not any(p.sites for p in self.parts)
+        plain = all(isinstance(found, Lowered) for found in self._kernels)
+        return plain and all(count == 1 for count in shared) and not any(p.sites for p in self.parts)
 
     def _packing(self) -> tuple[dict[int, list[int]], dict[int, list[int]], int]:
         """For some nodes, the numbers of their kernels that pack what all steps read, and the offsets of their temporary
@@ -309,12 +310,14 @@ class NativeScan:
         size = 0
         for c in self._calls():
             found = lowered_of(self.step.kernels[c.node])
-            for i, part in enumerate(found.parts if found is not None else ()):
+            if not isinstance(found, Lowered):  # a loop within this one packs what its own steps read
+                continue
+            for i, part in enumerate(found.parts):
                 source = part.buffers[part.packs] if part.packs >= 0 else len(c.operands)
                 operand = source[0] if isinstance(source, tuple) else source
                 if operand < len(c.operands) and c.operands[operand].buffer < self.step.consts:
                     packed.setdefault(c.node, []).append(i)
-            for nbytes in found.temporary if found is not None and c.node in packed else ():
+            for nbytes in found.temporary if c.node in packed else ():
                 offsets.setdefault(c.node, []).append(size)
                 size += rounded(nbytes)
         return packed, offsets, size
@@ -328,7 +331,7 @@ class NativeScan:
         out: list[Launch] = []
         for c in self._calls():
             found = lowered_of(self.step.kernels[c.node])
-            if found is None or c.node not in self._packed:
+            if not isinstance(found, Lowered) or c.node not in self._packed:
                 continue
             # such a kernel reads one operand, which is a constant, and writes a temporary buffer
             at: list[At] = [at_offset(r.buffer, r.offset) if r.buffer < self.step.consts else 0 for r in c.operands]
@@ -350,7 +353,7 @@ class NativeScan:
                 return at_offset(buffer, moves[slot])
             return at_offset(buffer, number * self.size if offset >= self.shared else 0)
 
-        return [replace(x, buffers=tuple(map(moved, x.buffers))) for x in launches]
+        return [x.placed(moved) for x in launches]
 
     def _blocks(self, steps: Sequence[Sequence[Launch]]) -> Iterator[slice]:
         """The steps in consecutive blocks of about ``BLOCK_US``."""

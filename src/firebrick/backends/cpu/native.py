@@ -21,14 +21,14 @@ from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.backends.cpu.tuning import selected
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.program.expression import ROWS, Kernel
-from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.program.launch import At, Launch
 from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import SegmentFunctions
 from firebrick.compiler.program.segments import Kinds, NodeSegment, SegmentPlan, find_segments
 from firebrick.compiler.targets.llvm.copy_kernels import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, LoweredKernel, at_offset
+from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config

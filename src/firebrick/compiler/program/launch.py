@@ -3,10 +3,13 @@ a jump between them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from firebrick.compiler.spec.faults import FaultSite
+
+At = int | tuple[int, int]
+"""A position in a segment's array of buffers, or such a position and a byte offset."""
 
 ALIGNED = 1024  # chunks of at least this number of units, if units are contiguous elements, end at a cache line
 
@@ -33,7 +36,7 @@ class Launch:
     """
 
     kernel: str
-    buffers: tuple[int | tuple[int, int], ...]
+    buffers: tuple[At, ...]
     grid: int
     chunk: int = 0
     scratch: int = 0
@@ -41,6 +44,11 @@ class Launch:
     sites: tuple[FaultSite, ...] = ()
     jump: int = 0
     sequences: tuple[tuple[Launch, ...], ...] = ()
+
+    def placed(self, where: Callable[[At], At]) -> Launch:
+        """The launch with other buffers, those of its sequences too: what ``where`` returns for each."""
+        inside = tuple(tuple(x.placed(where) for x in part) for part in self.sequences)
+        return replace(self, buffers=tuple(map(where, self.buffers)), sequences=inside)
 
 
 def in_sequences(parts: Sequence[Sequence[Launch]]) -> Launch:
@@ -51,7 +59,7 @@ def in_sequences(parts: Sequence[Sequence[Launch]]) -> Launch:
     return Launch("", (), len(parts), 1, scratch, cost, sequences=tuple(map(tuple, parts)))
 
 
-def jump(by: int, unless: int | tuple[int, int] | None = None) -> Launch:
+def jump(by: int, unless: At | None = None) -> Launch:
     """A jump over launches, forward or back.
 
     Args:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from firebrick.compiler.program.launch import Launch, chunk_of
+from firebrick.compiler.program.launch import At, Launch, chunk_of
 from firebrick.compiler.spec.faults import FaultSite
 from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
@@ -14,9 +15,6 @@ from firebrick.compiler.targets.llvm.native import NativeKernel
 # Assumed rates of one thread, per microsecond: bytes of memory traffic, elements of one scalar operation, and a contraction's
 # flops. They are constants: a kernel's estimated time determines how it is divided among threads, on every machine alike.
 BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
-
-At = int | tuple[int, int]
-"""A buffer's number, or a number and a byte offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +118,7 @@ def within(at: Sequence[At], buffer: At) -> At:
 
 def relocated(launch: Launch, at: Sequence[At]) -> Launch:
     """A launch on other buffers: number k is that at ``at[k]``."""
-    sequences = tuple(tuple(relocated(x, at) for x in part) for part in launch.sequences)
-    return replace(launch, buffers=tuple(within(at, b) for b in launch.buffers), sequences=sequences)
+    return launch.placed(partial(within, at))
 
 
 def at_offset(buffer: At, nbytes: int) -> At:
