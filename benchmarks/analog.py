@@ -30,6 +30,12 @@ DEVICES = {
 }  # fmt: skip
 """Name among the figures → class, with its default settings."""
 PRESETS = ("ReRamES", "ReRamSB", "Capacitor", "EcRam", "EcRamMO", "Idealized", "GokmenVlasov", "PCM", "ReRamArrayOM")
+CELLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vector_all": ("VectorUnitCell", {}), "reference": ("ReferenceUnitCell", {}), "ttv1": ("TransferCompound", {}),
+    "ttv2": ("BufferedTransferCompound", {}), "chopped": ("ChoppedTransferCompound", {"fast_lr": RATE}),
+    "dynamic": ("DynamicTransferCompound", {"fast_lr": RATE}), "mixed_precision": ("MixedPrecisionCompound", {}),
+}  # fmt: skip
+"""Name among the figures → class and settings, of devices with soft bounds; chopped cells learn at the rate of the others."""
 NUMBERS = (1 << 18, 64)
 """Items, and blocks of four random numbers of an item, of the generator alone."""
 
@@ -84,7 +90,7 @@ def generator(rounds: int) -> dict[str, float]:
 
 
 def tiles() -> dict[str, Any]:
-    """A tile for each device."""
+    """A tile for each device and cell."""
     from firebrick import analog
 
     found = {}
@@ -92,6 +98,9 @@ def tiles() -> dict[str, Any]:
         found[name] = analog.Tile(*SIZE, analog.RPUConfig(getattr(analog, kind)()), seed=0)
     for name in PRESETS:
         found[f"preset_{name}"] = analog.Tile(*SIZE, analog.RPUConfig(analog.preset(f"{name}PresetDevice")), seed=0)
+    for name, (kind, settings) in CELLS.items():
+        devices = (analog.SoftBoundsDevice(),) * (1 if kind == "MixedPrecisionCompound" else 2)
+        found[f"compound {name}"] = analog.Tile(*SIZE, analog.RPUConfig(getattr(analog, kind)(devices, **settings)), seed=0)
     return found
 
 
@@ -165,7 +174,10 @@ def lenet(rounds: int) -> list[tuple[str, float]]:
     from firebrick import analog
 
     found = []
-    for name, device in (("ConstantStep", analog.ConstantStepDevice()), ("SoftBounds", analog.SoftBoundsDevice())):
+    soft = analog.SoftBoundsDevice()
+    kinds = {"ConstantStep": analog.ConstantStepDevice(), "SoftBounds": soft}
+    kinds["Tiki-Taka, version 2"] = analog.BufferedTransferCompound((soft, soft))
+    for name, device in kinds.items():
         found.append((f"LeNet step batch 64, {name}", statistics.median(seconds(training_step(device), rounds))))
     return found
 

@@ -1,4 +1,5 @@
-"""A WebGPU device: products by the engine and by a hand-written shader, in turns, and what a kernel costs on the host.
+"""A WebGPU device: products by the engine and by a hand-written shader, and attention by its forms, in turns; and what a kernel
+costs on the host.
 ``python -m benchmarks.webgpu``.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel
@@ -97,6 +98,43 @@ def product(n: int, rounds: int, device: str) -> dict[str, tuple[float, float]]:
     return {name: (flops / median(p for p, _ in t), flops / median(w for _, w in t)) for name, t in took.items()}
 
 
+ATTENTION = (((4, 128, 128, 32), True), ((4, 512, 512, 64), False), ((32, 64, 64, 16), True))
+"""Batch, queries, keys and features, and whether it is causal."""
+
+
+def attention(shape: tuple[int, ...], causal: bool, rounds: int, device: str) -> dict[str, float]:
+    """Milliseconds of processor time, forward and with gradients, by default and in the naive form, in turns."""
+    batch, n, m, d = shape
+    home = fb.device(device)
+    gpu = home.backend.groups(home).gpu
+    rng = np.random.default_rng(0)
+    arrays = [fb.asarray(rng.standard_normal((1, batch, k, d)).astype(np.float32), device=home) for k in (n, m, m)]
+
+    def forward(*arrays: fb.Tensor) -> fb.Tensor:
+        return fb.scaled_dot_product_attention(*arrays, causal=causal)
+
+    def gradient(*arrays: fb.Tensor) -> object:
+        return fb.grad(lambda *arrays: fb.sum(forward(*arrays) ** 2))(*arrays)
+
+    def forced(run: Callable[..., object]) -> object:
+        with fb.force_variant("naive"):
+            return run(*arrays)
+
+    runs: dict[str, Callable[[], object]] = {}
+    for name, run in (("forward", forward), ("gradient", gradient)):
+        runs[name] = lambda run=run: run(*arrays)  # type: ignore[misc]
+        runs[f"{name}, naive"] = lambda run=run: forced(run)  # type: ignore[misc]
+    took: dict[str, list[float]] = {name: [] for name in runs}
+    for k in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.process_time()
+            run()
+            gpu.wait()
+            if k:  # the first one compiles
+                took[name].append(time.process_time() - start)
+    return {name: 1e3 * median(t) for name, t in took.items()}
+
+
 def host_time(kernels: int, rounds: int, device: str) -> tuple[float, float]:
     """Microseconds of the calling thread for each kernel of a compiled program: to record it, and to submit it."""
     home = fb.device(device)
@@ -127,7 +165,7 @@ def host_time(kernels: int, rounds: int, device: str) -> tuple[float, float]:
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--size", "sizes", type=int, multiple=True, default=(256, 512, 1024), show_default=True)
 def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
-    """Print GFLOP/s of square products of float32, and the host time of a kernel."""
+    """Print GFLOP/s of square products of float32, the times of attention, and the host time of a kernel."""
     print(f"{fb.device(device)}: {fb.device(device).backend.properties(fb.device(device))['name']}")
     step = ITEMS * max(ROWS, COLUMNS)
     if any(n % step or n < step for n in sizes):
@@ -135,6 +173,9 @@ def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
     for n in sizes:
         for name, (processor, wall) in product(n, rounds, device).items():
             print(f"{n:5} {name:16} {processor:7.2f} GFLOP/s of processor time, {wall:7.2f} of wall time")
+    for shape, causal in ATTENTION:
+        found = attention(shape, causal, rounds, device)
+        print(f"attention {shape}: " + ", ".join(f"{name} {took:.1f} ms" for name, took in found.items()))
     record, submit = host_time(200, 5 * rounds, device)
     print(f"a kernel of a program of 200: {record:.2f} µs to record, {submit:.2f} µs to submit")
 

@@ -58,20 +58,20 @@ def accuracy(model: nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(np.concatenate(found) == labels))
 
 
-def trained(algorithm: str, digital: nn.Module, train: Data, test: Data, epochs: int) -> list[float]:
+def trained(algorithm: str, digital: nn.Module, train: Data, test: Data, epochs: int, seed: int) -> list[float]:
     """Accuracy on the unseen images after each epoch."""
     periphery = analog.IOParameters(is_perfect=algorithm == "digital")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of initial weights beyond the bounds of a device, which are clipped
-        model = analog.convert(digital, analog.RPUConfig(devices(algorithm), periphery, periphery), seed=1)
+        model = analog.convert(digital, analog.RPUConfig(devices(algorithm), periphery, periphery), seed=seed + 1)
     optimizer = analog.SGD(model, lr=RATE)
 
     def step(images: fb.Tensor, labels: fb.Tensor) -> None:
         _, gradients = fb.value_and_grad(lambda m: fb.cross_entropy(m(images), labels))(model)
         optimizer.update(model, gradients)
 
-    run = step if algorithm in ("TTv2", "AGAD") else fb.jit(step)  # transfers are decided on the host
-    loader = DataLoader(ArrayDataset(*train), batch_size=BATCH, shuffle=True, seed=0, drop_last=True)
+    run = fb.jit(step)
+    loader = DataLoader(ArrayDataset(*train), batch_size=BATCH, shuffle=True, seed=seed, drop_last=True)
     found = []
     for _ in range(epochs):
         for images, labels in loader:
@@ -86,6 +86,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="folder of fashion-mnist")
     parser.add_argument("--images", type=int, default=10**9, help="images of an epoch (all)")
     parser.add_argument("--epochs", type=int, default=8, help="epochs (8)")
+    parser.add_argument("--seed", type=int, default=0, help="of initial weights, devices, noise and order (0)")
+    parser.add_argument("--curve", action="store_true", help="print the accuracy after each epoch")
     parser.add_argument("--short", action="store_true", help="two epochs of 400 images")
     args = parser.parse_args()
     epochs, most = (2, 400) if args.short else (args.epochs, args.images)
@@ -95,12 +97,14 @@ def main() -> None:
         data = datasets.load(args.data, part, **({} if args.root is None else {"data_dir": args.root}))
         images = (data.images[:size] / data.pixel_max).astype(np.float32)
         parts.append((images.reshape(len(images), 1, *data.images.shape[1:3]), data.labels[:size].astype(np.int64)))
-    fb.random.seed(0)
+    fb.random.seed(args.seed)
     digital = lenet() if args.data == "digits" else perceptron()
     for algorithm in ("digital", "SGD", "TTv2", "AGAD"):
-        found = trained(algorithm, digital, parts[0], parts[1], epochs)
+        found = trained(algorithm, digital, parts[0], parts[1], epochs, args.seed)
         last = np.mean(found[-3:])
         print(f"{algorithm}: accuracy {found[0]:.3f} after one epoch, {last:.3f} in the last three", flush=True)
+        if args.curve:
+            print("  " + " ".join(f"{a:.3f}" for a in found), flush=True)
 
 
 if __name__ == "__main__":

@@ -148,9 +148,16 @@ def _leave_to_no_later_search() -> None:
     gc.freeze()
 
 
+def pytest_configure() -> None:
+    """Imports and collection make millions of objects, of which few are garbage: automatic searches are rare meanwhile."""
+    gc.set_threshold(100_000, 50, 100)
+
+
 def pytest_collection_finish() -> None:
-    """Collection made some millions of objects."""
+    """Collection made some millions of objects. Automatic searches take place less often than Python's default in tests too,
+    where they took 7 % of the time."""
     _leave_to_no_later_search()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -161,6 +168,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     finally:
         if nextitem is not None and nextitem.path != item.path:
             _leave_to_no_later_search()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(report: Any) -> Any:
+    """A worker sends three reports of each test, whose keywords are read only where it was skipped or failed."""
+    data = yield
+    if data is not None and getattr(report, "passed", False):
+        data["keywords"] = {}
+    return data
 
 
 def pytest_report_header() -> str:

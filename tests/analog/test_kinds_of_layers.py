@@ -13,7 +13,7 @@ import firebrick as fb
 from firebrick import analog, nn, optim
 from firebrick.core.errors import ConfigError, GradientError, UnsupportedError
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import DataParallel, Learner
+from firebrick.train import DataParallel, Learner, TrainingError
 
 PERFECT = analog.IOParameters(is_perfect=True)
 IDEAL = analog.RPUConfig(analog.FloatingPointDevice(), PERFECT, PERFECT)
@@ -185,9 +185,16 @@ def test_a_share_of_a_batch_has_the_noise_of_its_rows(shape: tuple[int, ...]) ->
 
 def test_pulses_over_several_devices_are_refused_by_name() -> None:
     config = analog.RPUConfig(analog.SoftBoundsDevice(), PERFECT, PERFECT)
-    made, loader = learner(Net(config), strategy=DataParallel(["cpu:0", "cpu:1"]))
-    with pytest.raises(GradientError, match=r"of rnn\.weight_ih_l0\.tiles\.0\.0\.weight, which was computed from others"):
-        made.fit(loader, epochs=1)
+    named = r"rnn\.weight_ih_l0\.tiles\.0\.0\.weight and \d others, which pulses update(.|\n)*"
+    for text, settings in {
+        r"divides batches \(DataParallel, cpu:0, cpu:1\)": {"strategy": DataParallel(["cpu:0", "cpu:1"])},
+        r"accumulate=2 and clip_norm=1\.0": {"accumulate": 2, "clip_norm": 1.0},
+        "batches_per_step=2": {"batches_per_step": 2},
+    }.items():
+        with pytest.raises(
+            TrainingError, match=named + text + r"(.|\n)*train on one device; devices that are updated by arith"
+        ):
+            learner(Net(config), **settings)  # before anything runs
 
 
 @pytest.mark.parametrize("mapping", [{}, {"weight_scaling_omega": 0.5}], ids=str)

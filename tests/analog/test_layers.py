@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from firebrick import analog, nn, optim
 from firebrick.analog.training import tiles_of
 from firebrick.core.errors import ConfigError, GradientError, OutOfRangeError
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import Learner
+from firebrick.train import Learner, TrainingError
 
 PERFECT = analog.IOParameters(is_perfect=True)
 IDEAL = {"forward": PERFECT, "backward": PERFECT}
@@ -124,12 +126,20 @@ def test_training_has_the_same_bits_compiled_and_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"clip_norm": 0.01}, {"batches_per_step": 2}, {"accumulate": 2}], ids=str)
-def test_gradients_that_are_not_of_one_pass_are_refused_by_name(settings: dict[str, Any]) -> None:
+def test_a_learner_whose_gradients_are_not_of_one_pass_is_refused_before_it_runs(settings: dict[str, Any]) -> None:
+    ((name, value),), text = settings.items(), r"layers\.0\.tiles\.tiles\.0\.0\.weight, which pulses update, have the gradient"
+    with pytest.raises(TrainingError, match=rf"{text}(.|\n)*{name}={value}(.|\n)*leave it out"):
+        learner(pulsed(**IDEAL), **settings)
+
+
+def test_gradients_that_are_not_of_one_pass_are_refused_by_name() -> None:
     model = pulsed(**IDEAL)
-    before = state_of(model)
-    made, loader = learner(model, **settings)
+    before, optimizer = state_of(model), analog.SGD(model, lr=0.1)
+    gradients = fb.grad(lambda m: fb.sum(m(fb.ones((2, 6)))))(model)
+    for p in model.parameters():
+        gradients[p] = gradients[p] * 0.5
     with pytest.raises(GradientError, match=r"of layers\.0\.tiles\.tiles\.0\.0\.weight, which was computed from others"):
-        made.fit(loader, epochs=1)
+        optimizer.update(model, gradients)
     np.testing.assert_array_equal(state_of(model)["layers.2.weight"], before["layers.2.weight"])
 
 
@@ -242,3 +252,40 @@ def test_an_update_that_one_tile_refuses_changes_nothing(device: Any, kind: Any)
             optimizer.update(model, gradients)
         assert whole_state(model, optimizer) == before
         updated((0.1, 0.2))
+
+
+def test_optimizers_that_pass_by_the_devices_are_refused() -> None:
+    config = analog.RPUConfig(analog.SoftBoundsDevice())
+    digital = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    digital[0].weight *= 0.1
+    model = analog.convert(digital, config, exclude=["layers.1"], seed=0)
+    for made in (lambda: optim.Adam(model), lambda: optim.SGD(model, lr=0.1), lambda: optim.LBFGS(model)):
+        with pytest.raises(
+            ConfigError, match=r"weights of the tile layers.0.\S+ change by the pulses(.|\n)*use analog.SGD\(model"
+        ):
+            made()
+
+    class AnalogAdam(analog.AnalogOptimizer, optim.Adam):
+        pass
+
+    for optimizer in (analog.SGD(model, lr=0.1), AnalogAdam(model)):
+        assert optimizer.step == 0
+    by_arithmetic = replace(config, update=analog.UpdateParameters(pulse_type=analog.PulseType.NONE))
+    optim.Adam(analog.convert(digital[0], by_arithmetic, seed=0))
+    model.layers[0].freeze()
+    optim.Adam(model)
+    limited = analog.InferenceRPUConfig(clip=analog.WeightClipParameter(type=analog.WeightClipType.FIXED_VALUE))
+    with pytest.warns(UserWarning, match="Adam does not clip and remap the weights of the tile"):
+        optim.Adam(analog.convert(digital[0], limited, seed=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AnalogAdam(analog.convert(digital[0], limited, seed=0))
+        optim.Adam(analog.convert(digital[0], analog.InferenceRPUConfig(), seed=0))
+
+
+def test_what_is_converted_already_or_is_no_configuration_is_named() -> None:
+    config = analog.RPUConfig(analog.SoftBoundsDevice())
+    with pytest.raises(ConfigError, match=r"a digital model(.|\n)*with tiles(.|\n)*this one was converted from"):
+        analog.convert(nn.Sequential(analog.Linear(4, 3, config=config, seed=0)), config)
+    with pytest.raises(ConfigError, match="config is an RPUConfig"):
+        analog.convert(nn.Linear(4, 3), analog.InferenceRPUConfig)  # type: ignore[arg-type]

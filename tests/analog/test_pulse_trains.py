@@ -12,7 +12,6 @@ from firebrick.analog.pulse_trains import FULL, levels, made_trains, schedule, t
 from firebrick.analog.pulsed_update import rounded, set_bits
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.core.dtypes import float32, int64, uint32
-from firebrick.core.errors import ConfigError
 
 ENGINES = ("cpu", "numpy")
 
@@ -27,8 +26,9 @@ def scheduled(x: Any, d: Any, lr: float, g: float, engine: str = "cpu", **settin
     xs, ds = (fb.asarray(np.float32(v), device=engine) for v in (x, d))
     top, of_d = fb.max(fb.abs(xs), axis=1), fb.max(fb.abs(ds), axis=1)
     length, xf, xs_, df, ds_ = schedule(
-        top, of_d, number(lr, engine), number(g, engine), p.desired_bl, p.update_management, p.update_bl_management, p.fixed_bl
-    )
+        top, of_d, fb.full(top.shape, lr, dtype=fb.float32, device=engine), number(g, engine), p.desired_bl,
+        p.update_management, p.update_bl_management, p.fixed_bl,
+    )  # fmt: skip
     key = fb.random.Generator(0).key(device=engine)
     of_x, of_d = (levels(v, f, s, key, 0, False).numpy() / FULL for v, f, s in ((xs, xf, xs_), (ds, df, ds_)))
     return length.numpy(), of_x, of_d
@@ -205,11 +205,13 @@ def test_a_negative_rate_turns_all_pulses_round() -> None:
         assert np.abs(found[0]).max() > 0.005
 
 
-def test_growing_trains_need_a_known_rate() -> None:
+def test_trains_grow_with_the_rate_whether_it_is_a_number_a_tensor_or_that_of_a_graph() -> None:
     update = analog.UpdateParameters(fixed_bl=False, update_bl_management=False, update_management=False)
     device = analog.ConstantStepDevice(dw_min_std=0.0, dw_min_dtod=0.0, up_down_dtod=0.0, w_max=10.0, w_min=-10.0)
     tile = analog.Tile(1, 1, analog.RPUConfig(device, update=update), seed=0)
     one = fb.ones((1, 1))
     assert tile.update(one, one, 0.1).tolist() == [[100]]
-    with pytest.raises(ConfigError, match="length of trains that grow"):
-        tile.update(one, one, fb.asarray(0.1))
+    assert tile.update(one, one, fb.asarray(0.1)).tolist() == [[100]]
+    step = fb.jit(lambda t, lr: t.update(one, one, lr))
+    for rate in (0.1, 0.25):
+        assert step(tile, fb.asarray(np.float32(rate))).tolist() == step(tile, rate).tolist() == [[round(rate * 1000)]]

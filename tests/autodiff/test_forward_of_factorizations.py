@@ -173,3 +173,13 @@ def test_none_of_these_differentiates_its_gradient_rule(monkeypatch: pytest.Monk
     fns.append(lambda x: op("linear_recurrence", axis=1, reverse=False, shifted=False)(x, x))
     for fn in fns:
         assert all(np.isfinite(t.numpy()).all() for t in trees.flatten(fb.jvp(fn, (x,), (x,))[1])[0])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_forward_mode_of_completed_singular_vectors_is_refused_with_the_remedy(shape: tuple[int, int]) -> None:
+    x = fb.asarray(np.random.default_rng(3).normal(size=shape))
+    with pytest.raises(fb.GradientError, match=r"last 2 columns of Q are arbitrary[\s\S]*of svd, full_matrices=False"):
+        fb.jvp(lambda x: fb.linalg.svd(x).S, (x,), (fb.ones_like(x),))
+    _, tangents = fb.jvp(lambda x: fb.linalg.svd(x, full_matrices=False).S, (x,), (fb.ones_like(x),))
+    u, _, vh = np.linalg.svd(x.numpy(), full_matrices=False)
+    np.testing.assert_allclose(tangents.numpy(), np.diag(u.T @ np.ones(shape) @ vh.T), rtol=1e-12, atol=1e-14)

@@ -467,3 +467,50 @@ def test_a_parameter_of_an_ensemble_that_the_function_changes_is_refused() -> No
     with pytest.raises(fb.StateChangedError, match="changes a tensor that existed before it"):
         fb.vmap(changing, in_axes=(0, None))(model, fb.ones(2))
     assert model.bias.tolist() == [[1.0, 1.0]] * 3
+
+
+def _adds_to_captured(a: fb.Tensor, captured: fb.Tensor) -> fb.Tensor:
+    captured += a
+    return captured
+
+
+def _assigns_to_captured(a: fb.Tensor, captured: fb.Tensor) -> fb.Tensor:
+    captured[0] = a[0]
+    return captured
+
+
+@pytest.mark.parametrize("change", [_adds_to_captured, _assigns_to_captured])
+@pytest.mark.parametrize("given", ["captured", "argument that is the same for all"])
+def test_a_tensor_that_existed_before_is_not_changed_by_a_function_that_returns_it(change: Any, given: str) -> None:
+    kept = fb.zeros(4)
+    call = fb.vmap(lambda a: change(a, kept)) if given == "captured" else fb.vmap(change, in_axes=(0, None))
+    arguments = (fb.ones((3, 4)),) if given == "captured" else (fb.ones((3, 4)), kept)
+    with pytest.raises(fb.StateChangedError, match="changes a tensor that existed before it"):
+        call(*arguments)
+    assert kept.tolist() == [0.0] * 4
+
+
+def test_a_tensor_that_the_function_makes_in_a_cycle_of_references_is_changed_and_returned() -> None:
+    class Node:
+        me: Any
+        made: Any
+
+    def filled(a: fb.Tensor) -> fb.Tensor:
+        node = Node()
+        node.me, node.made = node, fb.zeros(2)
+        node.made[0] = a[0]
+        return node.made
+
+    assert fb.vmap(filled)(fb.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist() == [[1.0, 0.0], [3.0, 0.0]]
+
+
+def test_a_result_of_the_wrong_kind_leaves_captured_tensors_as_they_were() -> None:
+    kept = fb.zeros(2)
+
+    def wrong(a: fb.Tensor) -> str:
+        _adds_to_captured(a, kept)
+        return "text"
+
+    with pytest.raises(fb.OperandError, match="returns tensors"):
+        fb.vmap(wrong)(fb.ones((3, 2)))
+    assert kept.tolist() == [0.0, 0.0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.backends.cpu import engine
 from firebrick.backends.cpu.restored import Restored
+from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler import cache, reuse
 from firebrick.compiler.cache import CacheWarning, ObjectStore
 from firebrick.compiler.fusion.policy import thresholds
+from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.targets.llvm import lower
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core import sources
@@ -438,6 +440,32 @@ def test_loops_branches_and_their_bodies_are_kept(planned: list[str]) -> None:
     planned.clear()
     assert [t.numpy().tobytes() for t in made()(x)] == want
     assert "passes" not in planned
+
+
+def test_loops_in_slices_of_rows_are_kept(planned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Launch]] = []
+    make = Segment.__init__
+
+    def made(self: Segment, launches: Sequence[Launch], *args: Any, **more: Any) -> None:
+        seen.append(list(launches))
+        make(self, launches, *args, **more)
+
+    monkeypatch.setattr(Segment, "__init__", made)
+    model, rng = nn.LSTM(16, 64), np.random.default_rng(0)
+    x = fb.asarray(rng.normal(size=(32, 12, 16)).astype(np.float32))
+
+    def jitted() -> Any:
+        return fb.jit(lambda x: model(x)[0])
+
+    want = jitted()(x).numpy().tobytes()
+    planned.clear()
+    again = jitted()
+    assert again(x).numpy().tobytes() == want
+    assert type(executable(again)) is Restored
+    assert "plan" not in planned
+    first, second = seen
+    assert [len(launch.sequences) for launch in first if launch.sequences] == [4]
+    assert [launch.sequences for launch in first] == [launch.sequences for launch in second]
 
 
 def test_an_index_out_of_range_leaves_donated_state_as_it_was(planned: list[str]) -> None:

@@ -37,10 +37,51 @@ def test_every_crop_and_flip_equals_one_written_out_image_by_image() -> None:
 def test_images_with_channels_keep_them() -> None:
     colour = np.stack([IMAGES, 255 - IMAGES], -1)
     words = augmentation_words(0, 0, np.arange(10), 2)
-    (moved,) = RandomCrop(1)(words, colour)
+    (moved,) = RandomCrop(1, channels="last")(words, colour)
     (grey,) = RandomCrop(1)(words, IMAGES)
     assert moved.shape == colour.shape
     assert moved[..., 0].tolist() == grey.tolist()
+    for change in (RandomCrop, RandomHorizontalFlip):
+        (last,) = change(1, channels="last")(words, colour)
+        (first,) = change(1, channels="first")(words, np.moveaxis(colour, -1, 1))
+        assert np.moveaxis(first, 1, -1).tolist() == last.tolist()
+        photos = np.random.default_rng(0).integers(0, 255, (10, 5, 4, 3), np.uint8)
+        assert change(1)(words, photos)[0].tolist() == change(1, channels="last")(words, photos)[0].tolist()
+
+
+@pytest.mark.parametrize("shape", [(10, 3, 6, 6), (10, 1, 28, 28), (10, 3, 3, 3), (10, 16, 8, 8), (10, 4, 7, 1), (10, 2, 5, 3)])
+def test_axes_are_not_guessed_where_sizes_do_not_tell(shape: tuple[int, ...]) -> None:
+    for change in (RandomCrop(1), RandomHorizontalFlip()):
+        with pytest.raises(LoaderError, match=r'told where images(.|\n)*channels="first" for \[batch, channels, '):
+            DataLoader(ArrayDataset(np.zeros(shape, np.float32)), 2, augment=change).first()
+
+
+def test_images_and_masks_change_alike() -> None:
+    masks = (IMAGES > 100).astype(np.int64)
+    words = augmentation_words(0, 0, np.arange(10), 2)
+    moved, labels, mask = RandomCrop(1, fill=(0, 9), of=(0, 2))(words, IMAGES, np.arange(10), masks)
+    assert labels.tolist() == [*range(10)]
+    assert (mask == 9).any()
+    assert mask[mask < 9].tolist() == (moved > 100)[mask < 9].astype(int).tolist()
+    flipped, same = RandomHorizontalFlip(1.0, of=1)(words, IMAGES, masks)
+    assert (flipped.tolist(), same.tolist()) == (IMAGES.tolist(), masks[:, :, ::-1].tolist())
+    for other in (masks, masks[:, None], masks[..., None]):
+        with pytest.raises(LoaderError, match=r"told which of several arrays(.|\n)*of=\(0, 1\) changes both alike"):
+            RandomHorizontalFlip()(words, IMAGES, other)
+    for of, text in (((0, 0), "each once"), ((), "each once"), ((0, 3), "of 2 arrays"), ((0, 1), "one size")):
+        with pytest.raises(LoaderError, match=text):
+            RandomCrop(1, of=of)(words, IMAGES, masks[:, 1:])
+    both = RandomCrop(1, fill=np.array([0, 9]), of=(0, 2))(words, IMAGES, np.arange(10), masks)
+    assert [b.tolist() for b in both] == [moved.tolist(), labels.tolist(), mask.tolist()]
+    for fill in ((1, 2, 3), None, "0", [(1, 2)], np.ones((2, 2))):
+        with pytest.raises(LoaderError, match="one for each of 2 arrays"):
+            RandomCrop(1, fill=fill, of=(0, 1))
+    for dtype, value in ((bool, 2), (np.float16, 1e9), (np.uint8, np.nan)):
+        with pytest.raises(LoaderError, match=f"fills with a value that {np.dtype(dtype)} has"):
+            RandomCrop(1, fill=value)(words, IMAGES.astype(dtype))
+    assert np.isnan(RandomCrop(1, fill=np.nan)(words, IMAGES / 2)[0]).any()
+    with pytest.raises(LoaderError, match='channels is "first" or "last"'):
+        RandomHorizontalFlip(channels="middle")
 
 
 def test_epochs_differ_and_the_same_epoch_repeats() -> None:

@@ -267,6 +267,18 @@ def test_rows_of_dictionaries_become_tuples_and_batches_are_read_at_once() -> No
     assert [v.tolist() for v in data[1]] == [[[3, 4]], 5]
 
 
+def test_columns_are_given_by_name_with_dtypes_of_either_library(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("fare,kind\n7.5,1\n")
+    made = CSVDataset(tmp_path / "a.csv", {"fare": fb.float32, "kind": np.int64})
+    assert [str(a.dtype) for a in made.arrays] == ["float32", "int64"]
+    with pytest.raises(LoaderError, match=r"dtypes of its columns by name(.|\n)*list \['fare'\]"):
+        CSVDataset(tmp_path / "a.csv", ["fare"])  # type: ignore[arg-type]
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table({"a": [1, 0]}), tmp_path / "a.parquet")
+    with pytest.raises(LoaderError, match="state a dtype of numbers, and compare"):
+        ParquetDataset(tmp_path / "a.parquet", {"a": "bool"})
+
+
 def test_a_missing_value_or_text_names_column_and_row() -> None:
     with pytest.raises(SampleError, match=r'column "label".*NoneType in row 2'):
         DataLoader(from_hugging_face(Rows(), ["label"]), 3).first()

@@ -10,6 +10,7 @@ import pytest
 
 from firebrick.data import (
     ArrayDataset,
+    BucketSampler,
     DataLoader,
     LoaderError,
     RandomHorizontalFlip,
@@ -274,7 +275,7 @@ BILLION = 10**9
         lambda data: DataLoader(data, 64, shuffle=True).split(["cpu:0", "cpu:1"])[1],
         lambda data: DataLoader(data, 64, shuffle=True).dealt(2, 1),
         lambda data: DataLoader(data, 64, sampler=SubsetSampler(range(0, BILLION, 2))),
-        lambda data: DataLoader(data, 64, sampler=WeightedSampler([1.0, 2.0], BILLION)),
+        lambda data: DataLoader(Subset(data, range(2)), 64, sampler=WeightedSampler([1.0, 2.0], BILLION)),
         lambda data: DataLoader(holdout(data, 0.1)[0], 64, shuffle=True),
         lambda data: DataLoader(random_split(data, [0.5, 0.25, 0.25])[1], 64),
         lambda data: DataLoader(Subset(data, range(BILLION - 1, 0, -1)), 64, shuffle=True),
@@ -393,6 +394,11 @@ def wrong(found: Any, samples: Any = 4) -> Any:
         (RandomSampler(200), "from 0 to 199"),
         (SubsetSampler([3, 100]), "from 0 to 100"),
         (WeightedSampler([0.0] * 150 + [1.0]), "from 0 to 150"),
+        (WeightedSampler(np.ones(99)), "99 weights for 100 samples"),
+        (BucketSampler(range(99), 7), "99 lengths for 100 samples"),
+        (WeightedSampler([1.0] + [0.0] * 100), "101 weights for 100 samples"),
+        ([3, 1, 2], r"function of seed and epoch(.|\n)*SubsetSampler\(indices\) draws those of a list"),
+        (RandomSampler, "function of seed and epoch"),
     ],
 )
 def test_samplers_that_compute_other_numbers_are_refused(sampler: Any, text: str) -> None:

@@ -32,7 +32,7 @@ def parquet(path: Path, values: Any) -> Path:
         ([["1", "2"]], "float32", "to numbers"),
         (["true"], "bool", "convert it"),
         ([True], "float32", 'the dtype "bool"'),
-        ([2], "bool", "convert it"),
+        ([2], "bool", "dtype of numbers"),
     ],
 )
 def test_parquet_columns_of_another_kind_are_refused_by_name(tmp_path: Path, values: Any, dtype: str, remedy: str) -> None:

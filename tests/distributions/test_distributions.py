@@ -201,6 +201,8 @@ def test_a_parameter_is_found_through_samples() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     for call, error, text in (
         (lambda: d.Normal(0.0, -1.0), fb.ConfigError, "Normal: scale is finite and > 0"),
+        (lambda: d.Normal(1e300, 1.0), fb.ConfigError, r"loc is finite in float32(.|\n)*loc=1e\+300, which is inf there"),
+        (lambda: d.Normal(0.0, 1e-300), fb.ConfigError, r"scale is finite and > 0 in float32(.|\n)*which is 0.0 there"),
         (lambda: d.Normal(fb.zeros(2), fb.asarray([1.0, 0.0])), fb.OutOfRangeError, "Normal: scale"),
         (lambda: d.Normal(fb.zeros(2), fb.ones(3)), fb.ShapeError, "Normal"),
         (lambda: d.Bernoulli(), fb.ConfigError, "either probs or logits is given"),
@@ -217,6 +219,8 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(error, match=text):
             call()
+    wide = d.Normal(fb.asarray(1e300, dtype=fb.float64), 1e-300)
+    assert (wide.loc.item(), wide.scale.item()) == (1e300, 1e-300)
 
 
 def _slopes(log_prob: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -148,3 +148,12 @@ def test_an_activation_of_a_negative_zero_has_one_sign_eagerly_and_under_jit(eng
             for run in (f, fb.jit(lambda x: f(x) * 1.0)):
                 assert (np.signbit(run(x).numpy()) == (name != "relu6")).all()
                 assert not np.signbit(run(-x).numpy()).any()
+
+
+def test_the_gradient_of_softsign_keeps_its_digits_far_out(device: str) -> None:
+    x = fb.asarray([0.0, 0.5, -1.0, 3.0, 1e3, -1e5, 1e8, 1e15, np.inf, -np.inf], dtype=fb.float32, device=device)
+    exact = 1.0 / (1.0 + np.abs(x.numpy().astype(np.float64))) ** 2
+    value, slope = fb.softsign(x), fb.grad(lambda x: fb.sum(fb.softsign(x)))
+    assert value.tolist()[-2:] == [1.0, -1.0]
+    for found in (slope(x), fb.jit(slope)(x)):
+        np.testing.assert_allclose(found.numpy(), exact, rtol=4 * 2.0**-23, atol=0)

@@ -127,6 +127,20 @@ def test_a_batch_in_which_every_label_is_ignored_has_the_loss_0_and_no_gradient(
         assert not gradient.numpy().any()
 
 
+@pytest.mark.parametrize("settings", [{}, {"ignore_index": -1}, {"label_smoothing": 0.1}, {"weight": True}], ids=str)
+def test_an_empty_batch_has_the_loss_0_however_it_is_counted(settings: dict[str, Any], device: str) -> None:
+    x, labels = fb.zeros((0, 3), device=device), fb.zeros((0,), dtype=fb.int64, device=device)
+    settings = {k: fb.ones(3, device=device) if k == "weight" else v for k, v in settings.items()}
+    for compiled in (False, True):
+        loss = lambda x: fb.cross_entropy(x, labels, **settings)  # noqa: E731
+        value, gradient = (fb.jit if compiled else lambda f: f)(fb.value_and_grad(loss))(x)
+        assert (value.item(), gradient.shape) == (0.0, (0, 3))
+    if "label_smoothing" not in settings:
+        assert fb.nll_loss(x, labels, **settings).item() == 0.0
+    if "ignore_index" not in settings:
+        assert fb.cross_entropy(x, x, **settings).item() == 0.0  # probabilities
+
+
 def test_weights_of_the_labels_divide_their_mean_and_weights_of_zero_leave_no_nan(device: str) -> None:
     x, labels = fb.asarray(_rng().normal(size=(3, 2)), device=device), fb.asarray([0, 0, 0], device=device)
     assert fb.cross_entropy(x, labels, fb.asarray([0.0, 1.0], dtype=fb.float64, device=device)).item() == 0.0

@@ -497,3 +497,15 @@ def test_a_program_is_compiled_once_for_each_setting_that_decides_how() -> None:
         assert other is entry.program.executable()
     assert other is not first
     assert entry.program.executable() is first
+
+
+def test_the_graph_used_longest_ago_is_evicted_first_also_after_repeated_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firebrick.graph.entries.KEPT", 2)
+    f = fb.jit(lambda x: x * 2.0)
+    for n in (1, 1, 2, 2, 1, 1, 3):  # 3 evicts 2, since 1 was used after it
+        f(fb.ones(n))
+    assert f.traces == 3
+    f(fb.ones(1))
+    assert f.traces == 3
+    f(fb.ones(2))
+    assert f.traces == 4

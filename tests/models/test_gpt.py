@@ -258,6 +258,24 @@ def test_a_safetensors_file_with_the_names_of_another_library_gives_its_logits(n
     assert models.generate(model, prompt.tolist(), max_tokens=4, temperature=0.0) == texts[0, 5:].tolist()
 
 
+def test_a_head_of_its_own_is_used_and_one_that_repeats_the_embeddings_is_tied() -> None:
+    torch = pytest.importorskip("torch")
+    state, logits = torch_gpt2(torch, 24, 3, 1)
+    words = state[next(name for name in state if name.endswith("wte.weight"))]
+    tokens = np.random.default_rng(0).integers(0, 30, (1, 7))
+    plain = models.gpt2(state, heads=3)(fb.asarray(tokens)).numpy()
+    np.testing.assert_allclose(plain, logits(torch.tensor(tokens)).numpy(), rtol=1e-9, atol=1e-9)
+    negated = models.gpt2({**state, "lm_head.weight": -words}, heads=3)
+    np.testing.assert_allclose(negated(fb.asarray(tokens)).numpy(), -plain, rtol=1e-9, atol=1e-9)
+    same = models.gpt2({**state, "lm_head.weight": torch.nn.Parameter(words.clone())}, heads=3)
+    assert len(same.parameters()) == len(negated.parameters()) - 1
+    transposed = {k: v.T if "c_attn.weight" in k else v for k, v in state.items()}
+    with pytest.raises(fb.ConfigError, match=r"h.0.attn.c_attn.weight is \[24, 72\](.|\n)*transpose the weights"):
+        models.gpt2(transposed, heads=3)
+    with pytest.raises(fb.ConfigError, match=r"one head for each 64 features(.|\n)*24 features"):
+        models.gpt2(state)
+
+
 def test_names_that_are_missing_or_left_over_are_refused() -> None:
     torch = pytest.importorskip("torch")
     state, _ = torch_gpt2(torch, 24, 3, 1)

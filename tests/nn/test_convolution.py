@@ -61,9 +61,10 @@ def test_weight_norm_starts_as_the_layer_and_leaves_no_graph_behind() -> None:
     before, weight = layer(x).numpy(), layer.weight.numpy()
     normed = nn.WeightNorm(layer)
     np.testing.assert_allclose(normed(x).numpy(), before, rtol=1e-14)
-    np.testing.assert_allclose(normed.layer.weight.numpy(), weight, rtol=1e-14)
+    np.testing.assert_allclose(normed.normalized().numpy(), weight, rtol=1e-14)
     fb.value_and_grad(lambda m: fb.sum(m(x)))(normed)
-    assert not normed.layer.weight.tracked
+    assert not normed.normalized().tracked
+    assert not hasattr(normed.layer, "weight")
     assert set(normed.state_dict()) == {"layer.bias", "magnitude", "direction"}
     twin = normed.fork("cpu:1")
     assert twin(x.to("cpu:1")).device.name == "cpu:1"

@@ -448,3 +448,14 @@ def test_an_attribute_that_requires_gradients_but_is_no_parameter_warns_at_the_u
             return fb.sum(x * x)
 
         fb.grad(kept)(fb.ones(2))
+
+
+def test_arrays_with_a_mask_are_not_loaded_and_those_of_another_byte_order_are() -> None:
+    layer = nn.Linear(4, 3)
+    masked = np.ma.masked_values(np.full((3, 4), -999, np.float32), -999)
+    with pytest.raises(nn.StateError, match="weight: a NumPy masked array, to be filled first"):
+        layer.load_state_dict({"weight": masked, "bias": np.zeros(3, np.float32)})
+    given = np.arange(12).reshape(3, 4)
+    for order in "<>":
+        layer.load_state_dict({"weight": given.astype(f"{order}f4"), "bias": np.zeros(3, f"{order}f4")})
+        assert layer.weight.tolist() == given.tolist()

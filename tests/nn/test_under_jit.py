@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from rounding import within
@@ -59,16 +61,44 @@ def test_tables_of_positions_may_be_made_inside_and_outside_of_a_trace() -> None
     assert same(layer(X), fb.jit(lambda x: layer(x))(X))
 
 
-def test_a_normalised_weight_shows_the_values_of_the_latest_call() -> None:
-    eager = nn.WeightNorm(nn.Linear(8, 3))
+@pytest.mark.parametrize("kind", [nn.WeightNorm, nn.SpectralNorm])
+def test_a_normalised_weight_is_computed_by_each_call_and_in_every_transformation(kind: type[nn.Module]) -> None:
+    eager: Any = kind(nn.Linear(8, 8)).eval()
     traced = eager.fork()
     call = fb.jit(lambda x: traced(x))
     for gain in (1.0, 2.0):
         for layer in (eager, traced):
-            layer.magnitude *= gain
+            part = layer.magnitude if kind is nn.WeightNorm else layer.layer.bias
+            part *= gain
         assert same(call(X), eager(X))
-        assert same(traced.layer.weight, eager.layer.weight)
+        assert same(traced.normalized(), eager.normalized())
     assert call.traces == 1
+    x = fb.asarray(np.random.default_rng(0).normal(size=(4, 8)), dtype=fb.float32)
+    tolerance: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-5}
+    np.testing.assert_allclose(fb.vmap(lambda x: eager(x))(x).numpy(), eager(x).numpy(), **tolerance)
+    slopes = fb.vmap(fb.grad(lambda m, x: fb.sum(m(x) ** 2)), in_axes=(None, 0))(eager, x)
+    total = fb.grad(lambda m: fb.sum(m(x) ** 2))(eager)
+    for p in eager.parameters():
+        np.testing.assert_allclose(fb.sum(slopes[p], axis=0).numpy(), total[p].numpy(), atol=1e-4, rtol=1e-4)
+    assert fb.hessian(lambda x: fb.sum(eager(x) ** 2))(x[0]).shape == (8, 8)
+    thrice = fb.jit(lambda x: fb.scan(lambda h, _: (eager(h), None), x, None, length=3)[0])(x)
+    np.testing.assert_allclose(thrice.numpy(), eager(eager(eager(x))).numpy(), **tolerance)
+    moved = kind(nn.Linear(8, 3)).fork("numpy:0")
+    assert fb.jit(lambda x: moved(x))(x.to("numpy:0")).device.name == "numpy:0"
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_checkpointed_power_iteration_is_done_once(jit: bool) -> None:
+    plain = nn.SpectralNorm(nn.Linear(3, 3))
+    again = plain.fork()
+    x = fb.asarray(np.random.default_rng(0).normal(size=(4, 3)), dtype=fb.float32)
+    first = fb.grad(lambda m: fb.sum(m(x) ** 2))(plain)
+    slope = fb.grad(lambda m: fb.sum(fb.checkpoint(m)(x) ** 2))
+    second = (fb.jit(slope) if jit else slope)(again)
+    for p, q in zip(plain.parameters(), again.parameters(), strict=True):
+        np.testing.assert_allclose(second[q].numpy(), first[p].numpy(), rtol=1e-5, atol=1e-6)
+    for a, b in ((plain.u, again.u), (plain.v, again.v)):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])

@@ -20,6 +20,7 @@ from firebrick.scalar import evaluate, inverse, math, periodic, rows
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, CPU, Capabilities
 from firebrick.scalar.elements import random_bits, random_uniform
 from firebrick.scalar.expr import (
+    COMPARISONS,
     Expr,
     binary,
     bounded,
@@ -355,3 +356,30 @@ def test_a_target_that_has_everything_gets_what_it_gave() -> None:
     assert legalize([math.exp(X)], CPU)[0] is math.exp(X)
     assert missing([periodic.sin(X)], CONSERVATIVE_GPU)
     assert missing([const(1, "int64") + load(0, "int64")], CONSERVATIVE_GPU)
+
+
+@pytest.mark.parametrize("op", sorted(COMPARISONS))
+def test_denormal_numbers_are_compared_where_arithmetic_takes_them_for_zeros(op: str) -> None:
+    target = replace(CONSERVATIVE_GPU, reassociates=False)
+    tiny = float(np.finfo(np.float32).tiny)
+    values = np.array([0.0, tiny / 2, tiny / 4, 1e-45, tiny, 1.0, np.inf, np.nan], np.float32)
+    values = np.concatenate([values, -values])
+    x, y = (a.reshape(-1).copy() for a in np.meshgrid(values, values))
+    wanted = {"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}[op]
+    (made,) = legalize([binary(op, load(0, "float32"), load(1, "float32"))], target)
+    (found,) = evaluate_loosely([made], [x, y], target)
+    np.testing.assert_array_equal(found, wanted)
+    for number in (0.0, tiny / 2, -tiny / 4, 1.0, float("nan")):
+        exact = binary(op, load(0, "float32"), const(number, "float32"))
+        (found,) = evaluate_loosely(legalize([exact], target), [values], target)
+        (want,) = evaluate([exact], [values])
+        np.testing.assert_array_equal(found, want)
+
+
+def test_a_minimum_of_denormal_numbers_is_the_smaller_one() -> None:
+    target = replace(CONSERVATIVE_GPU, reassociates=False)
+    x = np.array([1e-40, -1e-40, 0.0, 2e-39], np.float32)
+    y = np.array([2e-40, 1e-41, 1e-45, np.nan], np.float32)
+    for op, want in (("min", np.minimum(x, y)), ("max", np.maximum(x, y))):
+        (found,) = evaluate_loosely(legalize([binary(op, load(0, "float32"), load(1, "float32"))], target), [x, y], target)
+        np.testing.assert_array_equal(found, want)

@@ -8,9 +8,12 @@ values may differ by 1e-5 of their range.
 import json
 import os
 from dataclasses import dataclass, fields, replace
+from math import erfc
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
+from scipy.stats import t as student
 
 import firebrick as fb
 from firebrick import analog
@@ -34,6 +37,15 @@ MODELS = {
 }
 
 
+class StepDownTwice(analog.ExpStepDevice):
+    """A device whose mean step is that of a pulse down, as the reference counts it: a fifth of the mean of both, for the preset
+    of phase-change memory."""
+
+    @property
+    def granularity(self):
+        return self.dw_min * (1.0 - self.A_down * np.exp(-self.gamma_down * self.b))
+
+
 def settings_of(kind, given):
     """Those of the given settings that a class has, as it takes them."""
     known = {f.name for f in fields(kind) if f.init}
@@ -46,6 +58,9 @@ def settings_of(kind, given):
 
 def device_of(given, **changes):
     """The device or cell of a case, with changed settings."""
+    if given["type"] == "PCMPresetUnitCell":
+        cell = analog.preset("PCMPresetUnitCell")
+        return replace(cell, unit_cell_devices=tuple(StepDownTwice(**vars(d)) for d in cell.unit_cell_devices))
     if "unit_cell_devices" in given or "device" in given:
         return cell_of(given)
     kind = type(analog.preset(given["type"])) if "Preset" in given["type"] else MODELS[given["type"]]
@@ -88,11 +103,52 @@ class Deviation:
         what: The case and the place in it.
         z: In standard errors; for deterministic values in units of a fifth of what is allowed, so that 5 is the bound of both.
         random: Whether the value is a mean or deviation of random numbers.
+        counted: Of which values the standard error is that of the sampling, bool, so that the mean of z² is 1; None where it
+            has an allowance besides, and is an upper bound.
     """
 
     what: str
     z: np.ndarray
     random: bool = True
+    counted: np.ndarray | None = None
+
+
+def seed_of(seed, case):
+    """A seed of each case: one for all would give devices of equal spread equal draws."""
+    return seed * 1_000_000 + crc32(case.encode()) % 1_000_000
+
+
+FAMILY_WISE = 1e-3
+"""Probability of a false alarm of all values of a family together, and of the mean of their squares."""
+
+
+def family_deviations(cases):
+    """What is wrong with a family of cases, as text; nothing if the largest deviation and the mean square are as expected.
+
+    The largest of N deviations has the probability of Bonferroni. Values of one case, and of one figure with three seeds of
+    ours, depend on each other; those of different cases do not. So the interval of the mean of z² is that of Student for the
+    means of the cases.
+
+    Args:
+        cases: For each case, its deviations with all seeds.
+    """
+    z = np.concatenate([d.z.ravel() for found in cases for d in found if d.random])
+    found, largest = [], float(np.abs(z).max())
+    if len(z) * erfc(largest / 2**0.5) < FAMILY_WISE:
+        found.append(f"the largest of {len(z)} deviations is {largest:.2f} standard errors")
+    counted = [np.concatenate([d.z[d.counted] for d in one if d.counted is not None] or [[]]) for one in cases]
+    squares = np.array([np.mean(v**2) for v in counted if len(v)])
+    if len(squares) > 2:
+        half = student.ppf(1.0 - FAMILY_WISE / 2.0, len(squares) - 1) * squares.std(ddof=1) / len(squares) ** 0.5
+        if not abs(squares.mean() - 1.0) <= half:
+            found.append(f"the mean of z² over {len(squares)} cases is {squares.mean():.3f}, which is not 1 ± {half:.3f}")
+    bounds = [
+        np.mean(np.concatenate([d.z.ravel() for d in one if d.random]) ** 2) for one in cases if any(d.random for d in one)
+    ]
+    half = student.ppf(1.0 - FAMILY_WISE, len(bounds) - 1) * np.std(bounds, ddof=1) / len(bounds) ** 0.5
+    if np.mean(bounds) - half > 1.0:
+        found.append(f"the mean of all z² is {np.mean(bounds):.3f}, above 1 by more than {half:.3f}")
+    return found
 
 
 def mean_and_std(what, ours, theirs_mean, theirs_std, n, tiles, floor=0.0, se_mean=0.0, pulses=0):
@@ -120,12 +176,13 @@ def mean_and_std(what, ours, theirs_mean, theirs_std, n, tiles, floor=0.0, se_me
     of_std = np.sqrt(np.maximum(fourth - std**4, 0.0)) / np.maximum(2.0 * std, 1e-30)
     per = 1.0 / len(ours) + 1.0 / n + 1.0 / (TABLE * tiles)
     error = np.maximum(spread * np.sqrt(per), np.hypot(std / np.sqrt(len(ours)), se_mean))
-    error_of_std = np.maximum(of_std, spread * np.sqrt(0.5)) * np.sqrt(per) + theirs_std.max() / np.sqrt(min(n, len(ours)))
+    error_of_std = np.maximum(of_std, spread * np.sqrt(0.5)) * np.sqrt(per)
+    error_of_std += np.hypot(spread, theirs_std.max() / np.sqrt(min(n, len(ours)))) - spread  # of one device more
     error_of_std += theirs_std * (np.asarray(pulses) / TABLE / 2 / 5)
     scale = np.abs(theirs_mean).max() + theirs_std.max()
     least = floor + 1e-5 * scale / 5 + 1e-30  # figures have six digits
     return [
-        Deviation(f"{what}: mean", (mean - theirs_mean) / (error + least)),
+        Deviation(f"{what}: mean", (mean - theirs_mean) / (error + least), counted=error > 20.0 * least),
         Deviation(f"{what}: deviation", (std - theirs_std) / (error_of_std + least)),
     ]
 
@@ -206,7 +263,8 @@ def population_deviations(name, case, seed):
         width = 0.3 * np.minimum(at, 1.0 - at)
         slope = (np.quantile(v, at + width) - np.quantile(v, at - width)) / (2.0 * width)
         error = slope * np.sqrt(at * (1.0 - at) * (1.0 / len(v) + 1.0 / n)) + 1e-6 * np.abs(v).max()
-        found.append(Deviation(f"{what}: quantiles", (np.quantile(v, at) - figure["q01_05_25_50_75_95_99"]) / error))
+        z = (np.quantile(v, at) - figure["q01_05_25_50_75_95_99"]) / error
+        found.append(Deviation(f"{what}: quantiles", z, counted=np.full(z.shape, np.ptp(v) > 0.0)))
     names = [k for k in case["correlation"]["names"] if k not in heavy]
     if len(names) > 1:
         place = [case["correlation"]["names"].index(k) for k in names]
@@ -399,3 +457,43 @@ def course_deviations(name, case, task, seed, engine="cpu"):
             want = np.array(case["w_after_update"][str(k + 1)])
             found.append(Deviation(f"{name}, update {k + 1}", (tile.weight.numpy() - want) / (2e-6 / 5), False))
     return found
+
+
+PERFECT = analog.IOParameters(is_perfect=True)
+CONSTRUCTIONS, EACH = 64, 10
+"""Tiles of a course of training, and updates from one figure to the next."""
+
+
+def training_deviations(name, case, task, seed):
+    """Deviations of courses of training: the mean square of the error every 10 updates, over tiles with their own devices."""
+    config = analog.RPUConfig(device_of(case["device"]), PERFECT, PERFECT, update_of(case["update"]))
+    x, target = np.array(task["x"], np.float32), np.array(task["w_target"], np.float32)
+    wanted, size, count = x @ target.T, task["batch"], len(case["mse_mean"])
+    late = case["device"]["type"] == "MixedPrecisionCompound"  # where theirs transfers after the first vector of the next one
+
+    @fb.jit
+    def step(tile, rows, y, later):
+        given, errors = rows, (tile(rows) - y) / size
+        if late:
+            given, errors, later = _shifted(given, errors, later)
+        if given.shape[0]:
+            tile.update(given, errors, case["lr"])
+        tile.end_mini_batch()
+        return later
+
+    batches = []
+    for k in range((count - 1) * EACH):
+        at = [(k * size + i) % len(x) for i in range(size)]
+        batches.append((fb.asarray(x[at]), fb.asarray(wanted[at])))
+    found = []
+    for construction in range(CONSTRUCTIONS):
+        tile = analog.Tile(*target.shape, config, seed=seed * CONSTRUCTIONS + construction)
+        tile.place(tile.weight.numpy())  # with write noise
+        later, course = None, []
+        for k in range(count):
+            course.append(((x @ tile.weight.numpy().T - wanted) ** 2).mean())
+            for rows, y in batches[k * EACH : (k + 1) * EACH]:
+                later = step(tile, rows, y, later)
+        found.append(course)
+    ours = np.array(found, np.float64)
+    return mean_and_std(f"{name}, seed {seed}", ours, case["mse_mean"], case["mse_std"], case["n"], np.inf, 1e-6)

@@ -21,6 +21,7 @@ from firebrick.core.dtypes import dtype
 from firebrick.core.op import Sample
 from firebrick.ir import Graph
 from firebrick.ops import OPS
+from firebrick.ops.declare import WIDE
 from firebrick.scalar.expr import COMPLEX
 from firebrick.scalar.storage import STORAGE
 
@@ -62,10 +63,16 @@ class Group:
         return [self.body.avals[v] for v in self.body.outputs]
 
 
+def dtypes_of(name: str) -> tuple[str, ...]:
+    """The dtypes that users give to an op: the table names uint8 alone for all unsigned integers."""
+    dtypes = OPS[name].dtypes
+    return (*dtypes, *(d for d in WIDE if d not in dtypes)) if "uint8" in dtypes else dtypes
+
+
 def groups(name: str) -> Iterator[Group]:
-    """The samples of an op that have kernels."""
+    """The samples of an op that have kernels, in each dtype that users give to it."""
     op = OPS[name]
-    for d in op.dtypes:
+    for d in dtypes_of(name):
         for sample in op.samples(np.random.default_rng(3), d):
             arrays = tuple(np.asarray(x) for x in sample.inputs)
             body = body_of(arrays, (name, tuple(range(len(arrays))), sample.params))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -353,9 +354,10 @@ class Call:
         return [k for k, v in self.arrays.items() if isinstance(v, np.ndarray)]
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """The parameters of a function, without those that only take what is refused."""
-    return [p for p in inspect.signature(function).parameters.values() if not p.name.startswith("_")]
+    return tuple(p for p in inspect.signature(function).parameters.values() if not p.name.startswith("_"))
 
 
 def _named(function: Callable[..., Any], name: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class ExportedProgram:
             assert (list(x.shape), x.dtype.name) == (w["shape"], w["dtype"])
             self.write(w["buffer"], x)
         pipelines = [self.pipeline(k) for k in plan["kernels"]]
-        self.steps = []
+        self.launches = []
         for launch in plan["launches"]:
             pipeline, layout = pipelines[launch["kernel"]]
             words = np.array(launch["words"], np.uint32)
@@ -86,7 +86,7 @@ class ExportedProgram:
                 resources.append({"buffer": self.faults, "offset": 0, "size": self.faults.size})
             entries = [{"binding": k, "resource": r} for k, r in enumerate(resources)]
             group = self.device.create_bind_group(layout=layout, entries=entries)
-            self.steps.append((pipeline, group, launch["workgroups"]))
+            self.launches.append((pipeline, group, launch["workgroups"]))
 
     def pipeline(self, kernel: Mapping[str, Any]) -> tuple[Any, Any]:
         import wgpu
@@ -108,6 +108,41 @@ class ExportedProgram:
         if data:
             self.device.queue.write_buffer(self.buffers[buffer], 0, data + bytes(-len(data) % 4))
 
+    def run(self, steps: Sequence[Mapping[str, Any]], round: int) -> None:
+        """Run steps; ``round`` is that of the loop whose steps they are."""
+        for step in steps:
+            match step:
+                case {"launches": [first, end]}:
+                    encoder = self.device.create_command_encoder()
+                    into = encoder.begin_compute_pass()
+                    for pipeline, group, workgroups in self.launches[first:end]:
+                        into.set_pipeline(pipeline)
+                        into.set_bind_group(0, group)
+                        into.dispatch_workgroups(*workgroups, 1)
+                    into.end()
+                    self.device.queue.submit([encoder.finish()])
+                case {"copy": [source, goal, size], "strides": [source_stride, goal_stride]}:
+                    encoder = self.device.create_command_encoder()
+                    encoder.copy_buffer_to_buffer(
+                        self.buffers[source], source_stride * round, self.buffers[goal], goal_stride * round, size
+                    )
+                    self.device.queue.submit([encoder.finish()])
+                case {"times": times, "reverse": reverse, "steps": inner}:
+                    for k in reversed(range(times)) if reverse else range(times):
+                        self.run(inner, k)
+                case {"while": condition, "steps": inner}:
+                    while self.holds(condition):
+                        self.run(inner, 0)
+                case {"if": condition, "then": then, "else": otherwise}:
+                    self.run(then if self.holds(condition) else otherwise, 0)
+                case _:
+                    raise AssertionError(step)
+
+    def holds(self, buffer: int) -> bool:
+        """Whether a condition holds; none does after an index out of range."""
+        found: bool = self.device.queue.read_buffer(self.buffers[buffer])[0] != 0
+        return found and not np.frombuffer(self.device.queue.read_buffer(self.faults), np.uint32)[0]
+
     def selftest(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """The inputs of the self-test and their results."""
         found = tensors(self.folder, self.plan["selftest"])
@@ -125,13 +160,8 @@ class ExportedProgram:
             self.write(t["buffer"], x)
         encoder = self.device.create_command_encoder()
         encoder.clear_buffer(self.faults)
-        into = encoder.begin_compute_pass()
-        for pipeline, group, workgroups in self.steps:
-            into.set_pipeline(pipeline)
-            into.set_bind_group(0, group)
-            into.dispatch_workgroups(*workgroups, 1)
-        into.end()
         self.device.queue.submit([encoder.finish()])
+        self.run(self.plan["steps"], 0)
         for check in self.plan["checks"]:
             if 0 in self.device.queue.read_buffer(self.buffers[check["buffer"]])[: check["bytes"]].tolist():
                 raise IndexError(check["expected"])

@@ -96,6 +96,30 @@ def values(learner: Learner) -> Any:
     return np.concatenate([p.numpy().ravel() for p in learner.model.parameters()])
 
 
+class Two(nn.Module):
+    """Takes two inputs, by position or by name."""
+
+    def __init__(self) -> None:
+        self.numbers, self.kinds = nn.Linear(2, 2), nn.Embedding(3, 2)
+
+    def forward(self, x: Any, kind: Any) -> Any:
+        return self.numbers(x) + self.kinds(kind)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("precision", [None, "bfloat16", "float16"])
+def test_several_inputs_by_position_and_by_name_train_alike_in_every_precision(precision: str | None, jit: bool) -> None:
+    def trained(samples: list[Any], **options: Any) -> bytes:
+        fb.random.seed(3)
+        made = Learner(model := Two(), optim.SGD(model, lr=0.1), log=None, precision=precision, jit=jit, **options)
+        made.fit(DataLoader(samples, 8), epochs=1)
+        return b"".join(p.numpy().tobytes() for p in made.model.parameters())
+
+    rows = [(x, i % 3, int(y)) for i, (x, y) in enumerate(zip(X[:16], Y[:16], strict=True))]
+    by_position = trained(rows)
+    assert trained([{"kind": k, "label": y, "x": x} for x, k, y in rows], target="label") == by_position
+
+
 @pytest.mark.parametrize("place", Places)
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_of_any_structure_train_to_the_same_bits(form: str, place: str) -> None:

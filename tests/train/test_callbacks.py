@@ -15,6 +15,7 @@ from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import (
     AUROC,
     F1,
+    Accuracy,
     Callback,
     CheckpointError,
     ConfusionMatrix,
@@ -454,6 +455,38 @@ def test_a_metric_that_cannot_count_a_batch_is_named_before_the_first_step() -> 
     assert made.step == 0
 
 
+@pytest.mark.parametrize("columns", [1, 2, 4])
+@pytest.mark.parametrize("kind", [F1, ConfusionMatrix])
+def test_scores_of_another_number_of_classes_are_refused(kind: Any, columns: int) -> None:
+    text = r"scores\[:, 0\] > 0" if columns == 1 else f"make it with classes={columns}"
+    with pytest.raises(fb.ShapeError, match=rf"{kind.__name__} of 3 classes takes scores \[batch, 3\](.|\n)*{text}"):
+        kind(3).update(fb.zeros((4, columns)), fb.asarray([0, 0, 0, 0]))
+
+
+@pytest.mark.parametrize("kind", [F1, ConfusionMatrix])
+def test_samples_of_the_ignored_label_do_not_count(kind: Any) -> None:
+    scores = fb.asarray(np.random.default_rng(0).normal(size=(8, 3)))
+    labels = np.array([-1, -1, 0, 1, 2, 0, 1, 2])
+    some, kept = kind(3, ignore_index=-1), kind(3)
+    some.update(scores, fb.asarray(labels))
+    kept.update(scores[2:], fb.asarray(labels[2:]))
+    np.testing.assert_array_equal(some.compute(), kept.compute())
+    all_ = kind(3)
+    all_.update(scores, fb.asarray(labels))
+    with pytest.raises(fb.OutOfRangeError, match="ignore_index= leaves out samples of one label"):
+        all_.compute()
+
+
+@pytest.mark.parametrize("wrong", [None, "0.5"])
+def test_a_metric_that_computes_no_number_is_named(wrong: Any) -> None:
+    class Wrong(_Recall0):
+        def compute(self) -> Any:
+            return wrong
+
+    with pytest.raises(TrainingError, match="compute of the metric wrong returns a number or an array"):
+        learner(metrics=[Wrong()]).fit(*loaders(), epochs=1)
+
+
 def test_an_epoch_goes_on_with_the_metrics_that_it_was_begun_with(tmp_path: Path) -> None:
     class Stop(Callback):
         def on_step_end(self, learner: Learner, step: int, values: Any) -> None:
@@ -461,9 +494,25 @@ def test_an_epoch_goes_on_with_the_metrics_that_it_was_begun_with(tmp_path: Path
 
     with pytest.raises(TrainingInterrupted):
         learner(metrics=[F1(3)], callbacks=[Stop()], out=tmp_path / "run").fit(*loaders(), epochs=2, draw=False)
-    for metrics in ([], [_Recall0()], [F1(3), _Recall0()]):
-        with pytest.raises(CheckpointError, match=r"was begun with the metrics: \['f1'\]"):
+    for metrics in ([], [_Recall0()], [F1(3), _Recall0()], {"f1": Accuracy()}, {"f1": F1(3, average="micro")}):
+        with pytest.raises(
+            CheckpointError, match=r"was begun with the metrics: f1: F1\(average='macro', classes=3, ignore_index=None\)"
+        ):
             learner(metrics=metrics, out=tmp_path / "run").resume()
+
+
+def test_another_number_is_followed_from_the_beginning(tmp_path: Path) -> None:
+    def run(stopping: EarlyStopping) -> Learner:
+        return learner(callbacks=[stopping], out=tmp_path / "run")
+
+    run(EarlyStopping("valid_accuracy", patience=9)).fit(*loaders(), epochs=2, draw=False)
+    for other in (EarlyStopping("valid_loss", patience=2), EarlyStopping("valid_accuracy", mode="min")):
+        with pytest.warns(ResumeWarning, match='followed monitor="valid_accuracy", mode="max", and follows monitor="valid_'):
+            run(other).resume()
+        assert (other.best, other.best_epoch, other.waited) == (None, 0, 0)
+    same = EarlyStopping("valid_accuracy", patience=3)
+    run(same).resume()
+    assert same.best is not None
 
 
 def test_callbacks_are_called_with_the_error_that_ends_fit(make: Any, loaders: Any) -> None:

@@ -14,6 +14,8 @@ from firebrick import nn, optim
 from firebrick.cli.runs import free_name
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import (
+    Callback,
+    Epoch,
     Learner,
     NonFiniteLossError,
     NothingTrainedWarning,
@@ -217,10 +219,47 @@ def test_floating_labels_and_batches_without_labels_are_refused(make: Make) -> N
         make().fit(DataLoader(ArrayDataset(np.zeros((6, 2))), 3), epochs=1)
 
 
-def test_a_loss_that_is_no_scalar_is_refused(make: Make, loaders: Loaders) -> None:
-    learner = make(loss=lambda output, target: output)
-    with pytest.raises(TrainingError, match="one floating number"):
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"batches_per_step": 2}], ids=str)
+def test_a_loss_that_is_no_scalar_is_refused(make: Make, loaders: Loaders, settings: dict[str, Any]) -> None:
+    for loss, text in (
+        (lambda output, target: output, 'Remedy: use reduction="mean"'),
+        (lambda output, target: None, "Received: NoneType(.|\n)*return the tensor alone"),
+        (lambda output, target: (fb.cross_entropy(output, target), 1), "Received: tuple"),
+        (lambda output, target: fb.argmax(output), "Remedy: return a floating tensor"),
+        (lambda output, target: fb.cross_entropy(output.detach(), target).item(), r"return the tensor, not its item\(\)"),
+    ):
+        with pytest.raises(TrainingError, match=rf"^the loss is one floating number(.|\n)*{text}"):
+            make(loss=loss, **settings).fit(*loaders, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer", None), ("loss", fb.mse_loss), ("clip_norm", 1.0), ("accumulate", 2), ("batches_per_step", 2),
+        ("ema", 0.9), ("jit", False), ("target", "label"), ("callbacks", []),
+    ],
+)  # fmt: skip
+def test_settings_are_assigned_between_two_fits(make: Make, loaders: Loaders, name: str, value: Any) -> None:
+    class Assigns(Callback):
+        def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
+            setattr(learner, name, value)
+
+    learner = make(callbacks=[Assigns()])
+    with pytest.raises(TrainingError, match=f"learner.{name} stays as it is while fit runs(.|\n)*the next fit goes on with it"):
         learner.fit(*loaders, epochs=1)
+    for wrong in ("nonsense", -1):
+        if (name, wrong) != ("target", "nonsense"):
+            with pytest.raises((TrainingError, fb.ConfigError)):
+                setattr(learner, name, wrong)
+    setattr(learner, name, optim.SGD(learner.model, lr=0.1) if name == "optimizer" else value)
+    assert getattr(learner, name) or name in ("jit", "callbacks")
+
+
+@pytest.mark.parametrize("name", ["model", "strategy", "precision", "metrics", "own_step"])
+def test_what_a_learner_was_made_for_stays(make: Make, name: str) -> None:
+    learner = make()
+    with pytest.raises(TrainingError, match=f"learner.{name} stays as it was made(.|\n)*make another Learner"):
+        setattr(learner, name, getattr(learner, name))
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,8 @@ def test_a_resumed_run_is_bit_identical_with_groups_averages_plateau_and_clippin
 
 @pytest.mark.usefixtures("numpy_kernels")
 def test_evaluation_and_prediction_use_the_averages_and_training_does_not(make: Make, loaders: Loaders) -> None:
-    plain, averaged = make(), make(ema=optim.EMA(model := make().model, 0.95))
-    averaged.model = model
-    averaged.optimizer = optim.Adam(model, lr=optim.cosine(0.05, steps=200, warmup=5))
+    plain, averaged = make(), make(ema=0.95)
+    model = averaged.model
     for learner in (plain, averaged):
         learner.fit(loaders[0], epochs=2)
     for p, q in zip(plain.model.parameters(), averaged.model.parameters(), strict=True):

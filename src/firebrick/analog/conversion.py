@@ -14,6 +14,7 @@ from firebrick.analog.convolutions import Conv1d, Conv2d, Conv3d
 from firebrick.analog.layers import Linear
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from firebrick.analog.tile import Tile
 from firebrick.core.errors import ConfigError
 from firebrick.core.lines import warn
 from firebrick.nn import Module, Parameter
@@ -66,7 +67,7 @@ def convert(
     given: Any = model
     if not isinstance(given, Module):
         raise ConfigError("analog.convert: model is a module", repr(given)[:60], "pass a model of layers of fb.nn")
-    if not callable(config):
+    if isinstance(config, type) or not callable(config):
         _check_config("config is an RPUConfig, or a function that returns one", config)
     if isinstance(exclude, str):
         raise ConfigError(
@@ -97,6 +98,11 @@ def convert(
         elif of_layer is not None:
             chosen[id(layer)] = of_layer
     made, clipped = _made(twin, chosen, own)
+    if not made and any(isinstance(part, Tile) for _, part in model.modules()):
+        raise ConfigError(
+            "analog.convert: a digital model", f"{type(model).__name__} with tiles",
+            "convert the model that this one was converted from",
+        )  # fmt: skip
     if not made:
         raise ConfigError(
             f"analog.convert: a model with layers that can be mapped to tiles ({', '.join(k.__name__ for k in KINDS)}) and are "

@@ -1,32 +1,37 @@
 """``DeviceArray``: an array of devices of one model, with their state; what pulses, time and writing do to it.
 
-Its methods compute with untracked tensors.
+Its methods compute with untracked tensors. ``Devices`` are the same devices as values: what pulses make of them is another
+value, so that algorithms of several steps change the state of a tile once, at their end, and run in graphs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.matvec import COMPILED
 from firebrick.analog.normal_numbers import normals
-from firebrick.analog.pulse_trains import Trains, made_trains, most_slots
+from firebrick.analog.pulse_trains import MOST_SLOTS, STOCHASTIC, WORD, Trains, made_trains, most_slots
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.core.commit import Commit
-from firebrick.core.dtypes import float32
+from firebrick.core.dtypes import float32, int32, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as absolute
 from firebrick.functions.elementwise import log, logical_not, maximum, minimum, where
 from firebrick.functions.elementwise import pow as pow_
+from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
 from firebrick.functions.statistical import sum as total
@@ -34,6 +39,18 @@ from firebrick.functions.utility import all as all_of
 from firebrick.graph import jit
 from firebrick.nn import Buffer, Module, Parameter
 from firebrick.random import Generator
+
+
+class Keys(Protocol):
+    """What gives keys of random numbers, as a ``Generator`` does."""
+
+    def key(self, *, device: Any = None) -> Tensor:
+        """The next key.
+
+        Args:
+            device: Device of the key.
+        """
+
 
 ARITHMETIC = (PulseType.NONE, PulseType.NONE_WITH_DEVICE)
 """Pulse types of updates by arithmetic."""
@@ -49,7 +66,8 @@ class Pulses:
         x: Inputs [samples, columns].
         d: Errors [samples, rows].
         trains: What the lines do; None for an update by arithmetic.
-        rate: Learning rate, 0-d.
+        rate: Learning rate, 0-d, or one of each sample, of the same sign [samples].
+        ascent: Whether it is negative, 0-d bool.
         slots: The longest train.
         parameters: Of the update.
     """
@@ -58,57 +76,110 @@ class Pulses:
     d: Tensor
     trains: Trains | None
     rate: Tensor
+    ascent: Tensor
     slots: int
     parameters: UpdateParameters
 
+    def of_lines(self, at: Tensor, kept: Tensor, columns: bool) -> Pulses:
+        """The pulses of some columns, or of some rows, in some samples of each of them.
 
-def check_trains(parameters: UpdateParameters, lr: float | Tensor) -> None:
-    """Raise ConfigError if trains grow, and the learning rate is not known.
+        Args:
+            at: Numbers of the lines, int64 [lines].
+            kept: In which samples a line has its pulses, bool [samples, lines].
+            columns: Whether these lines are columns.
+        """
+        values = take(self.x if columns else self.d, at, axis=1)
+        trains = self.trains
+        if trains is None:
+            return self._with_lines(where(kept, values, 0.0), None, columns)
+        lines = take(trains.x if columns else trains.d, at, axis=-1)
+        lines = where(kept if lines.ndim == 2 else kept[:, None, :], lines, 0)
+        if columns:
+            return self._with_lines(values, replace(trains, x=lines), columns)
+        return self._with_lines(values, replace(trains, d=lines, fired=take(trains.fired, at, axis=1)), columns)
+
+    def without(self, lines: Tensor, columns: bool) -> Pulses:
+        """The pulses of all columns, or rows, but some of them.
+
+        Args:
+            lines: Which have none, bool [columns] or [rows].
+            columns: Whether these lines are columns.
+        """
+        trains = self.trains
+        if trains is None:
+            return self._with_lines(where(lines, 0.0, self.x if columns else self.d), None, columns)
+        if columns:
+            return self._with_lines(self.x, replace(trains, x=where(lines, 0, trains.x)), columns)
+        return self._with_lines(self.d, replace(trains, d=where(lines, 0, trains.d)), columns)
+
+    def _with_lines(self, values: Tensor, trains: Trains | None, columns: bool) -> Pulses:
+        return replace(self, x=values, trains=trains) if columns else replace(self, d=values, trains=trains)
+
+
+MOST_WORDS = 1 << 26
+"""Of 32 slots each, of all trains of an update that grow in a graph."""
+
+
+def grown(parameters: UpdateParameters, lr: float | Tensor, granularity: float, shape: tuple[int, int]) -> int:
+    """The longest train of an update. Where trains grow with a learning rate that only a run of a graph knows, it is the limit.
 
     Args:
-        parameters: Of an update.
-        lr: Learning rate: a number or a 0-d tensor.
+        parameters: Of an update by pulses.
+        lr: Learning rate: a number, a 0-d tensor, or one of each sample [samples].
+        granularity: Step of a pulse.
+        shape: Number of samples, and of rows and columns together.
+
+    Raises:
+        ConfigError: There would be too many words of trains.
     """
-    grow = not parameters.fixed_bl and not parameters.update_bl_management and parameters.pulse_type not in ARITHMETIC
-    if grow and isinstance(lr, Tensor):
+    if parameters.fixed_bl or parameters.update_bl_management:
+        return parameters.desired_bl
+    if not isinstance(python_scalar(lr), Tensor | Weak):
+        return most_slots(parameters, float(lr), granularity)
+    if isinstance(lr, Tensor) and hooks.trace() is None and not hooks.levels:
+        return most_slots(parameters, float(np.abs(lr.numpy()).max(initial=0.0)), granularity)
+    words = shape[0] * shape[1] * (MOST_SLOTS // WORD)
+    if words > MOST_WORDS and parameters.pulse_type in STOCHASTIC:
         raise ConfigError(
-            "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update",
-            "a learning rate in a tensor", "pass a Python number, or fixed_bl=True",
+            "Tile.update: the length of trains that grow (fixed_bl=False) is known before the update, or they are few: at "
+            f"most {MOST_WORDS // (MOST_SLOTS // WORD)} samples times lines",
+            f"a learning rate in a graph, and {shape[0]} · {shape[1]}", "pass fixed_bl=True, or call it outside of fb.jit",
         )  # fmt: skip
+    return MOST_SLOTS
 
 
 def pulses_of(
-    x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Generator
-) -> Pulses:
+    x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters, granularity: float | None, generator: Keys,
+    ascent: Tensor | None = None,
+) -> Pulses:  # fmt: skip
     """The pulses of an update.
 
     Args:
         x: Inputs [samples, columns].
         d: Errors [samples, rows].
-        lr: Learning rate: a number or a 0-d tensor.
+        lr: Learning rate: a number, a 0-d tensor, or one of each sample [samples].
         parameters: Of the update.
         granularity: Step of a pulse; None for an update by arithmetic.
         generator: Of the random numbers.
+        ascent: Whether the rates of all samples are negative, 0-d bool; needed where they are not one.
 
     Raises:
-        ConfigError: Trains grow, and the learning rate is not known.
+        ConfigError: There would be too many words of trains that grow.
     """
     rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
+    negative = rate < 0.0 if ascent is None else ascent
     if granularity is None or parameters.pulse_type in ARITHMETIC:
-        return Pulses(x, d, None, rate, 0, parameters)
-    check_trains(parameters, lr)
-    slots = parameters.desired_bl
-    if not isinstance(lr, Tensor) and not parameters.fixed_bl and not parameters.update_bl_management:
-        slots = most_slots(parameters, float(lr), granularity)
+        return Pulses(x, d, None, rate, negative, 0, parameters)
+    slots = grown(parameters, lr, granularity, (x.shape[0], x.shape[1] + d.shape[1]))
     keys = generator.key(device=x.device), generator.key(device=x.device)
-    if _compiled(x.shape[0] * x.shape[1] * d.shape[1], parameters):
+    if runs_as_program(x.shape[0] * x.shape[1] * d.shape[1], parameters):
         trains = _program_of_trains(granularity, parameters, slots, x.aval, d.aval, x.device.name)(x, d, rate, keys=keys)
     else:
         trains = made_trains(x, d, rate, granularity, parameters, slots, keys)
-    return Pulses(x, d, trains, rate, slots, parameters)
+    return Pulses(x, d, trains, rate, negative, slots, parameters)
 
 
-def _compiled(size: int, *settings: Any) -> bool:
+def runs_as_program(size: int, *settings: Any) -> bool:
     """Whether a part of an update runs as a program, which is compiled for its shapes when they first occur.
 
     Args:
@@ -127,6 +198,118 @@ def _compiled(size: int, *settings: Any) -> bool:
 @lru_cache(maxsize=256)
 def _program_of_trains(granularity: float, parameters: UpdateParameters, slots: int, *_of_operands: Any) -> Any:
     return jit(partial(made_trains, granularity=granularity, parameters=parameters, slots=slots))
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices of one model, as values.
+
+    Attributes:
+        model: Of the devices.
+        w: The weights that pulses change [rows, columns].
+        shown: The visible weights, with their write noise; ``w`` where the model has none.
+        hidden: What was drawn for each device, [rows, columns] by name.
+    """
+
+    model: PulsedDevice | ArithmeticDevice
+    w: Tensor
+    shown: Tensor
+    hidden: dict[str, Tensor]
+
+    @property
+    def noisy_writes(self) -> bool:
+        """Whether the visible weights have noise of their own."""
+        return isinstance(self.model, PulsedDevice) and self.model.write_noise_std > 0.0
+
+    def keys(self, generator: Keys) -> list[Tensor]:
+        """The keys of a change: of its noise, and of the write noise of devices that have it."""
+        device = self.w.device
+        return [generator.key(device=device), *([generator.key(device=device)] if self.noisy_writes else [])]
+
+    def pulsed(self, pulses: Pulses, generator: Keys, side: int = BOTH) -> tuple[Devices, Tensor]:
+        """The devices after the pulses of an update, and the number of pulses of each, int32; 0 for updates by arithmetic.
+
+        Args:
+            pulses: From ``pulses_of``.
+            generator: Of the noise.
+            side: Which of them; see ``BOTH``.
+        """
+        model, trains, x, d = self.model, pulses.trains, pulses.x, pulses.d
+        if isinstance(model, ArithmeticDevice) or trains is None:
+            change = self._arithmetic(pulses, side)
+            return self.changed(change, pulses.parameters.pulse_type, generator), zeros(
+                self.w.shape, dtype=int32, device=x.device
+            )
+        operands: Any = self.w, self.shown, self.hidden, x, d, trains, pulses.ascent, self.keys(generator)
+        kind = pulses.parameters.pulse_type
+        if runs_as_program(x.shape[0] * self.w.size, model):
+            program = _program_of_pulses(model, kind, side, x.aval, trains.x.aval, self.w.aval, x.device.name)
+            w, shown, counts = program(*operands)
+        else:
+            w, shown, counts = _pulsed(*operands, model=model, kind=kind, side=side)
+        return replace(self, w=w, shown=shown), counts
+
+    def _arithmetic(self, pulses: Pulses, side: int) -> Tensor:
+        x, rate = pulses.x, pulses.rate
+        change = matmul(matrix_transpose(pulses.d), x * rate[:, None] if rate.ndim else x)
+        change = -change if rate.ndim else change * -rate
+        return change if side == BOTH else maximum(change * float(side), 0.0)
+
+    def changed(self, change: Tensor, pulse_type: PulseType, generator: Keys) -> Devices:
+        """The devices after an update by arithmetic, within their bounds for ``NONE_WITH_DEVICE``.
+
+        Args:
+            change: Of the weights [rows, columns].
+            pulse_type: Of the update.
+            generator: Of the write noise.
+        """
+        w = self.w + change
+        w = self.within(w) if pulse_type is PulseType.NONE_WITH_DEVICE else w
+        return replace(self, w=w, shown=self._with_write_noise(w, generator))
+
+    def reset(self, chosen: Tensor, generator: Keys) -> Devices:
+        """The devices after a reset of some: w ← clip(b + reset_std · ξ).
+
+        Args:
+            chosen: Which, bool.
+            generator: Of the noise.
+        """
+        std = _reset_std(self.model)
+        noise = normals(generator.key(device=self.w.device), *self.w.shape, 0)
+        after = self.within(self.hidden["reset_bias"] + noise * std)
+        w = where(chosen, after, self.w)
+        shown = where(chosen, self._with_write_noise(after, generator), self.shown) if self.noisy_writes else w
+        return replace(self, w=w, shown=shown)
+
+    def within(self, w: Tensor) -> Tensor:
+        """Weights clipped to the bounds of the devices."""
+        limits = self.model.limits(self.hidden)
+        return w if limits is None else minimum(maximum(w, limits[0]), limits[1])
+
+    def _with_write_noise(self, w: Tensor, generator: Keys) -> Tensor:
+        if not self.noisy_writes:
+            return w
+        model: Any = self.model
+        noise: Tensor = normals(generator.key(device=w.device), *w.shape, 0) * float(model.write_noise_std * model.dw_min)
+        return w + noise
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Devices:
+        """The devices with a function of each of their arrays, such as some of their columns.
+
+        Args:
+            change: From an array [rows, columns] to another.
+        """
+        w = change(self.w)
+        return Devices(
+            self.model, w, change(self.shown) if self.noisy_writes else w, {n: change(v) for n, v in self.hidden.items()}
+        )
+
+
+def _reset_std(model: PulsedDevice | ArithmeticDevice) -> float:
+    std = getattr(model, "reset_std", None)
+    if std is None:
+        raise ConfigError("Tile.reset: a device that can be reset", type(model).__name__, "use another device")
+    return float(std)
 
 
 class DeviceArray(Module):
@@ -177,27 +360,23 @@ class DeviceArray(Module):
         Returns:
             The number of pulses that each device got, int32 [rows, columns]; zeros where the update is by arithmetic.
         """
-        model, trains, x, d = self.model, pulses.trains, pulses.x, pulses.d
-        if isinstance(model, ArithmeticDevice) or trains is None:
-            change = matmul(matrix_transpose(d), x) * -pulses.rate
-            if side != BOTH:
-                change = maximum(change * float(side), 0.0)
-            self.change(change, pulses.parameters.pulse_type)
-            return asarray(np.zeros((self.rows, self.columns), np.int32), device=x.device)
-        keys = [self.generator.key(device=x.device)]
-        if self.persistent is not None:
-            keys.append(self.generator.key(device=x.device))
-        operands: Any = self.acted_on, self.weight.detach(), dict(self.hidden), x, d, trains, pulses.rate, keys
-        kind = pulses.parameters.pulse_type
-        if _compiled(x.shape[0] * self.weight.size, model):
-            w, visible, counts = _program_of_pulses(model, kind, side, x.aval, trains.x.aval, self.weight.aval, x.device.name)(
-                *operands
-            )
-        else:
-            w, visible, counts = _pulsed(*operands, model=model, kind=kind, side=side)
-        self._rebind(w, visible)
-        found: Tensor = counts
-        return found
+        after, counts = self.devices.pulsed(pulses, self.generator, side)
+        self.store(after)
+        return counts
+
+    @property
+    def devices(self) -> Devices:
+        """The devices as values, untracked."""
+        hidden = {n: b.detach() for n, b in self.hidden.items()}
+        return Devices(self.model, self.acted_on, self.weight.detach(), hidden)
+
+    def store(self, devices: Devices) -> None:
+        """Set the weights to those of devices.
+
+        Args:
+            devices: What became of ``self.devices``.
+        """
+        self._rebind(devices.w, devices.shown)
 
     def change(self, change: Tensor, pulse_type: PulseType) -> None:
         """Add to the weights by arithmetic, within the bounds of the devices for ``NONE_WITH_DEVICE``.
@@ -206,8 +385,7 @@ class DeviceArray(Module):
             change: Untracked tensor [rows, columns].
             pulse_type: Of the update.
         """
-        w = self.acted_on + change
-        self.set(self.within(w) if pulse_type is PulseType.NONE_WITH_DEVICE else w)
+        self.store(self.devices.changed(change, pulse_type, self.generator))
 
     @property
     def acted_on(self) -> Tensor:
@@ -234,8 +412,7 @@ class DeviceArray(Module):
 
     def within(self, w: Tensor) -> Tensor:
         """Weights clipped to the bounds of the devices."""
-        limits = self.model.limits(dict(self.hidden))
-        return w if limits is None else minimum(maximum(w, limits[0]), limits[1])
+        return self.devices.within(w)
 
     def place(self, wanted: Tensor) -> int:
         """Set the weights, clipped to the bounds of the devices.
@@ -279,9 +456,7 @@ class DeviceArray(Module):
         Raises:
             ConfigError: The device cannot be reset.
         """
-        std = getattr(self.model, "reset_std", None)
-        if std is None:
-            raise ConfigError("Tile.reset: a device that can be reset", type(self.model).__name__, "use another device")
+        std = _reset_std(self.model)
         noise = normals(self.generator.key(device=self.weight.device), self.rows, self.columns, 0)
         after = self.within(self.hidden["reset_bias"] + noise * std)
         self.set(where(chosen, after, self.acted_on))
@@ -326,7 +501,7 @@ class DeviceArray(Module):
 
 
 def _pulsed(
-    w: Tensor, shown: Tensor, hidden: dict[str, Tensor], x: Tensor, d: Tensor, trains: Trains, rate: Tensor,
+    w: Tensor, shown: Tensor, hidden: dict[str, Tensor], x: Tensor, d: Tensor, trains: Trains, ascent: Tensor,
     keys: list[Tensor], *, model: PulsedDevice, kind: PulseType, side: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """What pulses make of devices: their weights, the visible weights, and the number of pulses that each got.
@@ -338,7 +513,7 @@ def _pulsed(
         x: Inputs [samples, columns].
         d: Errors [samples, rows].
         trains: Of the update.
-        rate: Learning rate.
+        ascent: Whether the learning rate is negative.
         keys: Of the noise of pulses, and of the write noise of devices that have it.
         model: Of the devices.
         kind: How pulses are counted.
@@ -349,7 +524,7 @@ def _pulsed(
     low, high = model.limits(hidden)
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
     after, counts = kernel(
-        w, low, high, x, d, trains.x, trains.d, trains.length, trains.fired, keys[0], rate < 0.0, side,
+        w, low, high, x, d, trains.x, trains.d, trains.length, trains.fired, keys[0], ascent, side,
         *(hidden[n] for n in own), *numbers,
     )  # fmt: skip
     if len(keys) == 1:

@@ -15,7 +15,7 @@ from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.tile import Tile, exact_backward, transposed_product
-from firebrick.analog.weight_limits import WeightRemapType
+from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.core.autocast import autocast
@@ -435,6 +435,15 @@ class InferenceTile(Tile):
             "InferenceTile: drift of what was programmed, by drift_weights", f"drift({seconds!r:.40})",
             "call drift_weights with the time since programming",
         )  # fmt: skip
+
+    def _optimized_by(self, path: str, optimizer: Any) -> None:
+        limits = self.config.clip.type is not WeightClipType.NONE or self.config.remap.type is not WeightRemapType.NONE
+        if limits and not self.weight.frozen and not getattr(optimizer, "updates_tiles", False):
+            warn(
+                f"{type(optimizer).__name__} does not clip and remap the weights of the tile {path} after its updates, as their"
+                " configuration says: use analog.SGD, or another optimizer behind analog.AnalogOptimizer",
+                UserWarning,
+            )
 
     def end_mini_batch(self) -> None:
         """What happens after each update: decay and diffusion where the device has them, then clipping, then remapping.

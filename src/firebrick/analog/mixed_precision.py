@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from firebrick.analog.checks import check_flags, check_numbers
-from firebrick.analog.device_array import pulses_of
-from firebrick.analog.unit_cells import Array, UnitCell
+from firebrick.analog.one_sided import OneSidedUnitCell
+from firebrick.analog.pulsed_device import PulsedDevice
+from firebrick.analog.unit_cells import Array, ReferenceUnitCell, UnitCell, VectorUnitCell
+from firebrick.analog.update_parameters import UpdateParameters
 from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import float32, int64
 from firebrick.core.errors import ConfigError
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
 class MixedPrecisionCompound(UnitCell):
     """χ ← χ + lr · d xᵀ in digital memory; then n = trunc(χ / g) pulses are written to each device, and χ ← χ - n g.
 
+    A write has at most ``desired_bl`` pulses of the configuration's update. As in the reference simulator, all n g leave χ
+    where n is larger, and what was not written is lost: choose ``granularity_of_transfer`` or the learning rate accordingly.
+
     Args:
+        unit_cell_devices: One device, or one cell that a write updates.
         transfer_every: Mini-batches from one transfer to the next.
         n_rows_per_transfer: Rows of a transfer, the next ones each time; -1 for all.
         random_row: Whether they begin with a random row.
@@ -82,18 +88,33 @@ class MixedPrecisionCompound(UnitCell):
             given = repr(self.n_rows_per_transfer)
             raise ConfigError(f"{name}: n_rows_per_transfer is an int above 0, or -1 for all", given, "correct it")
 
+    _members: ClassVar[str] = "a pulsed device, or a vector, reference or one-sided cell"
+
+    @classmethod
+    def _kinds(cls) -> tuple[type, ...]:
+        return (PulsedDevice, VectorUnitCell, ReferenceUnitCell, OneSidedUnitCell)
+
+    @property
+    def _cell(self) -> UnitCell | None:
+        """The cell that is written; None where it is a device."""
+        one = self.unit_cell_devices[0]
+        return one if isinstance(one, UnitCell) else None
+
     def initial(self, rows: int, columns: int) -> dict[str, Array]:
-        return {"gradient": np.zeros((rows, columns), np.float32), "mini_batches": np.array(0, np.int64),
+        of_cell = {} if self._cell is None else self._cell.initial(rows, columns)
+        return of_cell | {"gradient": np.zeros((rows, columns), np.float32), "mini_batches": np.array(0, np.int64),
                 "row": np.array(0, np.int64)}  # fmt: skip
 
     def visible(self, weights: Sequence[Tensor], state: Mapping[str, Tensor]) -> Tensor:
-        return weights[0] * 1.0
+        return weights[0] * 1.0 if self._cell is None else self._cell.visible(weights, state)
 
     def parts(self, weights: Tensor) -> list[Tensor | None]:
-        return [weights]
+        return [weights] if self._cell is None else self._cell.parts(weights)
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        state, array = tile.state_of_cell, tile.arrays[0]
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
+        state = tile.state_of_cell
         rate = lr if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
         x = self._rounded(tile, x, self.n_x_bins, self.stoc_round_x)
         d = self._rounded(tile, d, self.n_d_bins, self.stoc_round_d)
@@ -110,8 +131,10 @@ class MixedPrecisionCompound(UnitCell):
         state["gradient"]._rebind(gradient - n * step)
         state["mini_batches"]._rebind(count)
         rows = asarray(np.eye(tile.rows), dtype=float32, device=x.device)
-        parameters = replace(tile.config.update, update_management=True, update_bl_management=True)
-        return array.apply_pulses(pulses_of(n, rows, step * self.transfer_lr, parameters, self.granularity, tile.generator))
+        written = replace(tile.config.update, update_management=True, update_bl_management=True)
+        if self._cell is not None:
+            return self._cell.update(tile, n, rows, step * self.transfer_lr, written)
+        return tile.arrays[0].apply_pulses(self.pulses(tile, n, rows, step * self.transfer_lr, written))
 
     def _rounded(self, tile: Tile, v: Tensor, bins: int, stochastic: bool) -> Tensor:
         """Vectors rounded to levels between their largest absolute elements."""

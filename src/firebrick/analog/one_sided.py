@@ -4,26 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from firebrick.analog.checks import check_flags, check_numbers
-from firebrick.analog.device_array import DOWN_AS_UP, UP_AS_UP, pulses_of
+from firebrick.analog.device_array import DOWN_AS_UP, UP_AS_UP, Devices, Keys, Pulses, pulses_of
 from firebrick.analog.io_parameters import IOParameters
 from firebrick.analog.matvec import analog_product, check_no_drawn
-from firebrick.analog.unit_cells import Array, UnitCell, check_kinds, check_two, refuse_in_graph, total_of
+from firebrick.analog.unit_cells import Array, UnitCell, check_kinds, check_two, of_vectors
 from firebrick.analog.update_parameters import UpdateParameters
 from firebrick.core.docstrings import documented_like
-from firebrick.core.dtypes import float32
+from firebrick.core.dtypes import float32, int32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
-from firebrick.functions.elementwise import less, maximum, where
-from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.creation import zeros
+from firebrick.functions.elementwise import less, less_equal, logical_not, maximum, remainder, where
+from firebrick.functions.movement import matrix_transpose, reshape
+from firebrick.functions.ranges import arange
+from firebrick.graph import cond, scan
 
 if TYPE_CHECKING:
     from firebrick.analog.tile import Tile
+
+
+Weights = list[tuple[Tensor, Tensor]]
+Carry = tuple[Weights, Tensor, Tensor]
+"""Weights of the two arrays, the number of vectors, and the numbers of pulses."""
+KEYS_OF_REFRESH = 14
+"""Keys of random numbers that a refresh takes at most: of two arrays a read, a reset and its write noise, two of trains, and
+pulses and their write noise."""
+
+
+class DrawnKeys:
+    """Keys that were drawn before, where nothing may be drawn: in a branch of a graph.
+
+    Args:
+        keys: The keys.
+    """
+
+    def __init__(self, keys: Sequence[Tensor]) -> None:
+        self._keys = iter(keys)
+
+    def key(self, *, device: Any = None) -> Tensor:
+        """The next key.
+
+        Args:
+            device: Device of the key, which is that of all.
+        """
+        return next(self._keys)
 
 
 @documented_like(UnitCell)
@@ -35,8 +65,7 @@ class OneSidedUnitCell(UnitCell):
     one above ``refresh_lower_thres``, both are reset, and their difference is written to the one that was larger.
 
     Args:
-        refresh_every: Mini-batches, or vectors, from one refresh to the next; 0 for none. With refresh, updates run as they
-            are written, not inside ``fb.jit``.
+        refresh_every: Mini-batches, or vectors, from one refresh to the next; 0 for none.
         units_in_mbatch: Whether these are mini-batches.
         refresh_upper_thres: See above.
         refresh_lower_thres: See above.
@@ -80,25 +109,62 @@ class OneSidedUnitCell(UnitCell):
     def parts(self, weights: Tensor) -> list[Tensor | None]:
         return [maximum(-weights, 0.0), maximum(weights, 0.0)]
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        if not self.refresh_every:
-            return self._changed(tile, x, d, lr)
-        refuse_in_graph(self, "whether devices are refreshed")
-        state, samples, first, counts = tile.state_of_cell["vectors"], x.shape[0], 0, []
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
+        samples = x.shape[0]
+        if not self.refresh_every or not samples:
+            return self._changed(tile, x, d, lr, parameters)
         every = max(1, math.ceil(self.refresh_every * (samples if self.units_in_mbatch else 1)))
-        vectors = int(state.item())
-        while first < samples:
-            count = min(every - vectors % every, samples - first)
-            counts.append(self._changed(tile, x[first : first + count], d[first : first + count], lr))
-            first, vectors = first + count, vectors + count
-            if vectors % every == 0:
-                self.refresh(tile)
-        state._rebind(asarray(vectors, dtype=state.dtype, device=x.device))
-        return total_of(counts) if counts else self._changed(tile, x, d, lr)
+        hidden = [a.devices.hidden for a in tile.arrays]
 
-    def _changed(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        pulses = self.pulses(tile, x, d, lr)
-        return tile.arrays[0].apply_pulses(pulses, DOWN_AS_UP) + tile.arrays[1].apply_pulses(pulses, UP_AS_UP)
+        def part(carry: Carry, vectors: tuple[Tensor, Tensor]) -> tuple[Carry, None]:
+            """Vectors of which at most one is followed by a refresh."""
+            weights, before, counts = carry
+            pair = [Devices(m, *w, h) for m, w, h in zip(self.devices, weights, hidden, strict=True)]
+            pulses, count = self.pulses(tile, *vectors, lr, parameters), vectors[0].shape[0]
+            last = every - 1 - remainder(before, every)
+            early = less_equal(arange(count, device=x.device), last)
+            pair, some = self._pulsed(tile, pair, of_vectors(pulses, early))
+            keys = [tile.generator.key(device=x.device) for _ in range(KEYS_OF_REFRESH)]
+
+            def refreshed(weights: Weights) -> Weights:
+                made = [Devices(m, *w, h) for m, w, h in zip(self.devices, weights, hidden, strict=True)]
+                return _weights(self.refreshed(made, DrawnKeys(keys)))
+
+            now = cond(less(last, count), refreshed, lambda w: w, _weights(pair))
+            pair = [replace(one, w=w, shown=shown) for one, (w, shown) in zip(pair, now, strict=True)]
+            pair, more = self._pulsed(tile, pair, of_vectors(pulses, logical_not(early)))
+            return (_weights(pair), before + count, counts + some + more), None
+
+        vectors = tile.state_of_cell["vectors"]
+        counts = zeros((tile.rows, tile.columns), dtype=int32, device=x.device)
+        carry: Carry = (_weights([a.devices for a in tile.arrays]), vectors.detach(), counts)
+        size = min(every, samples)
+        whole = samples // size
+        if whole > 1:
+            carry, _ = scan(part, carry, tuple(reshape(v[: whole * size], (whole, size, v.shape[1])) for v in (x, d)))
+        for first in range(whole * size if whole > 1 else 0, samples, size):
+            carry, _ = part(carry, (x[first : first + size], d[first : first + size]))
+        self._store(tile, carry[0])
+        vectors._rebind(carry[1])
+        return carry[2]
+
+    def _changed(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None
+    ) -> Tensor:  # fmt: skip
+        pair, counts = self._pulsed(tile, [a.devices for a in tile.arrays], self.pulses(tile, x, d, lr, parameters))
+        self._store(tile, _weights(pair))
+        return counts
+
+    def _pulsed(self, tile: Tile, pair: list[Devices], pulses: Pulses) -> tuple[list[Devices], Tensor]:
+        down, of_down = pair[0].pulsed(pulses, tile.generator, DOWN_AS_UP)
+        up, of_up = pair[1].pulsed(pulses, tile.generator, UP_AS_UP)
+        return [down, up], of_down + of_up
+
+    def _store(self, tile: Tile, weights: Weights) -> None:
+        for array, (w, shown) in zip(tile.arrays, weights, strict=True):
+            array.store(replace(array.devices, w=w, shown=shown))
 
     def refresh(self, tile: Tile) -> None:
         """Refresh the cells of a tile that need it.
@@ -106,19 +172,33 @@ class OneSidedUnitCell(UnitCell):
         Args:
             tile: The tile.
         """
-        device, io = tile.weight.device, self.refresh_forward
-        one_hot = asarray(np.eye(tile.columns), dtype=float32, device=device)
+        self._store(tile, _weights(self.refreshed([a.devices for a in tile.arrays], tile.generator)))
+
+    def refreshed(self, pair: list[Devices], generator: Keys) -> list[Devices]:
+        """The devices after a refresh of those that need it.
+
+        Args:
+            pair: The devices.
+            generator: Of the noise.
+        """
+        io, device, columns = self.refresh_forward, pair[0].w.device, pair[0].w.shape[1]
+        one_hot = asarray(np.eye(columns), dtype=float32, device=device)
         reads = []
-        for array in tile.arrays:
-            key = one_hot if io.is_perfect else tile.generator.key(device=device)
-            reads.append(matrix_transpose(analog_product(one_hot, array.weight.detach(), io, {}, key, None)))
-        down, up = (r / m.w_max for r, m in zip(reads, self.unit_cell_devices, strict=True))
+        for one in pair:
+            key = one_hot if io.is_perfect else generator.key(device=device)
+            reads.append(matrix_transpose(analog_product(one_hot, one.shown, io, {}, key, None)))
+        down, up = (r / m.w_max for r, m in zip(reads, self.devices, strict=True))
         upper, lower = self.refresh_upper_thres, self.refresh_lower_thres
         larger = less(reads[0], reads[1])
         full = where(larger, (up > upper) & (down > lower), (down > upper) & (up > lower))
-        for array in tile.arrays:
-            array.reset(full)
         difference = where(full, reads[1] - reads[0], 0.0)
-        for array, model, part in zip(tile.arrays, self.unit_cell_devices, (-difference, difference), strict=True):
+        found = []
+        for one, model, part in zip(pair, self.devices, (-difference, difference), strict=True):
             d = -matrix_transpose(maximum(part, 0.0))
-            array.apply_pulses(pulses_of(one_hot, d, 1.0, self.refresh_update, model.granularity, tile.generator))
+            pulses = pulses_of(one_hot, d, 1.0, self.refresh_update, model.granularity, generator)
+            found.append(one.reset(full, generator).pulsed(pulses, generator)[0])
+        return found
+
+
+def _weights(pair: list[Devices]) -> Weights:
+    return [(one.w, one.shown) for one in pair]

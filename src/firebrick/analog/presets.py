@@ -129,6 +129,11 @@ def _pcm() -> RPUConfig:
     return RPUConfig(_pcm_cell(), io, io, UpdateParameters())
 
 
+def _mixed_precision_pcm() -> RPUConfig:
+    io = IO["PresetIOParameters"]()
+    return RPUConfig(MixedPrecisionCompound((_pcm_cell(),)), io, io, UpdateParameters())
+
+
 CONFIGS: dict[str, Callable[[], RPUConfig]] = {
     **{
         f"{name}Preset": partial(_config, f"{name}PresetDevice")
@@ -140,6 +145,7 @@ CONFIGS: dict[str, Callable[[], RPUConfig]] = {
     **{f"{n}2Preset": partial(_of_cell, VectorUnitCell, (n,) * 2, update_policy=_SINGLE_RANDOM) for n in NAMES},
     **{f"{n}4Preset": partial(_of_cell, VectorUnitCell, (n,) * 4, update_policy=_SINGLE_RANDOM) for n in NAMES},
     **{f"MixedPrecision{n}Preset": partial(_of_cell, MixedPrecisionCompound, (n,)) for n in (*NAMES, "GokmenVlasov")},
+    "MixedPrecisionPCMPreset": _mixed_precision_pcm,
     **{f"TikiTaka{n}Preset": partial(_tiki_taka, n) for n in NAMES},
     **{f"TTv2{n}Preset": partial(_chopped, ChoppedTransferCompound, n, in_chop_prob=0.0) for n in NAMES},
     **{f"ChoppedTTv2{n}Preset": partial(_chopped, ChoppedTransferCompound, n, in_chop_prob=0.01) for n in NAMES},

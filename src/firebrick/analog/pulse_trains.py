@@ -26,6 +26,7 @@ from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import full
 from firebrick.functions.elementwise import abs as absolute
 from firebrick.functions.kernels import Kernel, kernel
+from firebrick.functions.movement import broadcast_to
 from firebrick.functions.statistical import max as largest_of
 
 FULL = 1 << 32
@@ -127,13 +128,13 @@ def power_of_two(exponent: Any) -> Any:
 
 
 @typed_kernel(
-    "samples", x_largest=reads(float32, "samples"), d_largest=reads(float32, "samples"), lr=float32,
+    "samples", x_largest=reads(float32, "samples"), d_largest=reads(float32, "samples"), rates=reads(float32, "samples"),
     granularity=float32, desired_length=int, management=bool, length_management=bool, fixed_length=bool,
     length=results(int64, "samples"), x_factor=results(int64, "samples"), x_scale=results(float32, "samples, 2"),
     d_factor=results(int64, "samples"), d_scale=results(float32, "samples, 2"),
 )  # fmt: skip
 def schedule(
-    x_largest: Any, d_largest: Any, lr: Any, granularity: Any, desired_length: Any, management: Any, length_management: Any,
+    x_largest: Any, d_largest: Any, rates: Any, granularity: Any, desired_length: Any, management: Any, length_management: Any,
     fixed_length: Any, length: Any, x_factor: Any, x_scale: Any, d_factor: Any, d_scale: Any,
 ) -> None:  # fmt: skip
     """The length of each sample's trains, and what its levels are computed from.
@@ -142,6 +143,7 @@ def schedule(
     2^55 where the line always fires; and likewise for d.
     """
     b = kernel.index()
+    lr = rates[b]
     assert x_largest[b] - x_largest[b] == 0.0, "the inputs x of an update are finite"
     assert d_largest[b] - d_largest[b] == 0.0, "the errors d of an update are finite"
     assert lr - lr == 0.0, "the learning rate of an update is finite"
@@ -243,8 +245,8 @@ def trains(
     """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample. Arguments as of ``levels``;
     samples that are not needed, by the bits of words of 32 samples, get no pulses.
 
-    The random number of (sample, slot, line) is number ((8 · words · sample + slot // 4) · lines + line) · 4 + slot % 4 of the
-    stream.
+    The random number of (sample, slot, line) is number (((w · samples + sample) · 8 + slot // 4) · lines + line) · 4 + slot % 4
+    of the stream, where w is the word and the slot is one of its 32: it does not depend on how many words there are.
     """
     b, w, line = kernel.index()
     found = word_of(0)
@@ -254,7 +256,7 @@ def trains(
         if level > 0:
             largest = word_of(level - 1)  # a word is below the level if it is at most this
             for q in range((slots + 3) >> 2):
-                block = 4 * (((b * words + w) * 8 + q) * values.shape[1] + line)
+                block = 4 * (((w * values.shape[0] + b) * 8 + q) * values.shape[1] + line)
                 for c in kernel.unrolled(4):
                     if kernel.random_bits(key, block + c) <= largest:
                         found = found | (word_of(1) << word_of(4 * q + c))
@@ -356,7 +358,7 @@ def made_trains(
     Args:
         x: Inputs [samples, columns].
         d: Errors [samples, rows].
-        lr: Learning rate, 0-d.
+        lr: Learning rate, 0-d, or one of each sample [samples].
         granularity: Step of a pulse.
         parameters: Of the update.
         slots: The longest train.
@@ -365,8 +367,8 @@ def made_trains(
     x_largest = largest_of(absolute(x), axis=1)
     d_largest = largest_of(absolute(d), axis=1) * parameters.um_grad_scale
     length, x_factor, x_scale, d_factor, d_scale = schedule(
-        x_largest, d_largest, lr, asarray(granularity, dtype=float32, device=x.device), parameters.desired_bl,
-        parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
+        x_largest, d_largest, broadcast_to(lr, (x.shape[0],)), asarray(granularity, dtype=float32, device=x.device),
+        parameters.desired_bl, parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
     )  # fmt: skip
     implicit = parameters.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
     stochastic = parameters.pulse_type in STOCHASTIC

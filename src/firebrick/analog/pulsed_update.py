@@ -45,7 +45,7 @@ def set_bits(word: Any) -> Any:
 def coincidences(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
     """Slots of a sample in which both lines of a cross-point fire."""
     count = count_of_pulses(0)
-    for w in range(x.shape[1]):
+    for w in range(min((length[b] + 31) // 32, x.shape[1])):
         if j < x.shape[2]:
             count += set_bits(x[b, w, j] & d[b, w, i])
     return count

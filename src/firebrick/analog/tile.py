@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.device_array import ARITHMETIC, DeviceArray, check_trains, pulses_of
+from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown, pulses_of
 from firebrick.analog.factors import Factors, keep
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
@@ -91,7 +91,7 @@ class Tile(Module):
         where_ = find_device(device)
         sent = partial(asarray, dtype=float32, device=where_)
         model = config.device
-        models = model.unit_cell_devices if isinstance(model, UnitCell) else (model,)
+        models = model.devices if isinstance(model, UnitCell) else (model,)
         self.weight = Parameter(sent(np.zeros((rows, columns))))
         self.arrays: list[DeviceArray] = []
         for one in models:
@@ -253,7 +253,7 @@ class Tile(Module):
             The arguments of ``update_checked``: x [samples, columns] and d [samples, rows].
 
         Raises:
-            ConfigError: The trains of the configuration need a learning rate that is a number.
+            ConfigError: Trains grow, the learning rate is that of a graph, and there would be too many words of trains.
             ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
             DTypeError: x, d or lr is not float32.
             OutOfRangeError: x, d or lr is not finite; under ``fb.jit`` that is not known.
@@ -264,9 +264,10 @@ class Tile(Module):
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
         _check_rate("Tile.update", lr)
-        if not isinstance(self.config.device, ArithmeticDevice):
-            check_trains(self.config.update, lr)
         _check_finite("Tile.update", x=x, d=d, lr=lr)
+        model = self.config.device
+        if not isinstance(model, ArithmeticDevice) and self.config.update.pulse_type not in ARITHMETIC:
+            grown(self.config.update, lr, model.granularity, (x.shape[0], self.rows + self.columns))
         return x, d
 
     def update_checked(self, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
@@ -293,6 +294,16 @@ class Tile(Module):
         model = self.config.device
         return isinstance(model, ArithmeticDevice) or (
             isinstance(model, PulsedDevice) and self.config.update.pulse_type in ARITHMETIC
+        )
+
+    def _optimized_by(self, path: str, optimizer: Any) -> None:
+        if self.by_arithmetic or self.weight.frozen or getattr(optimizer, "updates_tiles", False):
+            return
+        name = type(optimizer).__name__
+        raise ConfigError(
+            f"{name}: the weights of the tile {path} change by the pulses of its device ({type(self.config.device).__name__})",
+            "an optimizer that changes them by arithmetic, past the device's bounds",
+            f"use analog.SGD(model, lr=…), or class Analog{name}(analog.AnalogOptimizer, optim.{name}): pass",
         )
 
     def descend(self, gradient: Tensor, lr: float | Tensor) -> None:

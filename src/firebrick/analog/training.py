@@ -51,10 +51,19 @@ class AnalogOptimizer(Optimizer):
         1
     """
 
+    updates_tiles = True
+
     def __init__(self, model: Module, *args: Any, **named: Any) -> None:
         super().__init__(model, *args, **named)
         own = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed}
+        by_pulses = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed and not tile.by_arithmetic}
+        self._by_pulses = [name for name, p in self._parameters if id(p) in by_pulses and not p.frozen]
         self._of_tiles = frozenset(name for name, p in self._parameters if id(p) in own)
+
+    @property
+    def undivided(self) -> list[str]:
+        """Names of the weights that pulses update: they need the gradient of one backward pass over the whole batch."""
+        return self._by_pulses
 
     def update(self, model: Any, grads: Gradients) -> None:
         """Update the tiles by pulses, and the other parameters by the optimizer's rule.

@@ -1,8 +1,9 @@
 """Training algorithms with a fast array, on which gradients are accumulated, and a slow one, to which it is transferred column
 by column: Tiki-Taka, buffered, chopped and dynamic.
 
-Their updates run as they are written: which column is transferred when is decided on the host, so a graph (``fb.jit``) does not
-hold them, and a ``Learner`` runs such models uncompiled.
+A mini-batch is done in parts in which each line of an array is read at most once. Cross-points of one line do not depend on
+others, so all reads of a part are done at once: lines that are read get the pulses before their read, are read, and get the
+pulses after it. Which lines these are, and when, are tensors, so updates run in graphs (``fb.jit``) too.
 
 Source: Gokmen, Haensch, "Algorithm for training neural networks on resistive device arrays", Front. Neurosci. 14, 2020;
 Gokmen, "Enabling training of neural networks on noisy hardware", Front. Artif. Intell. 4, 2021; Rasch, Carta, Fagbohungbe,
@@ -14,30 +15,164 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from firebrick.analog.checks import check_flags, check_numbers
-from firebrick.analog.device_array import pulses_of
+from firebrick.analog.device_array import Devices, Pulses, pulses_of, runs_as_program
 from firebrick.analog.io_parameters import BoundManagementType, IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, check_no_drawn
-from firebrick.analog.unit_cells import Array, UnitCell, check_kinds, check_two, refuse_in_graph, total_of
+from firebrick.analog.typed_kernel import reads as reads_of
+from firebrick.analog.typed_kernel import results, typed_kernel
+from firebrick.analog.unit_cells import Array, UnitCell, check_kinds, check_two, total_of
 from firebrick.analog.update_parameters import UpdateParameters
+from firebrick.core.commit import Commit
 from firebrick.core.docstrings import documented_like
-from firebrick.core.dtypes import float32
+from firebrick.core.dtypes import float32, int32, int64
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import clip, logical_and, logical_xor, maximum, not_equal, sign, trunc, where
-from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.elementwise import (
+    astype,
+    clip,
+    equal,
+    greater,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_xor,
+    maximum,
+    minimum,
+    not_equal,
+    remainder,
+    sign,
+    trunc,
+    where,
+)
+from firebrick.functions.indexing import take
+from firebrick.functions.kernels import kernel
+from firebrick.functions.movement import matrix_transpose, reshape
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import max as largest
+from firebrick.functions.statistical import sum as total
+from firebrick.functions.utility import any as any_of
+from firebrick.graph import jit, scan
+from firebrick.random import Generator
 
 if TYPE_CHECKING:
     from firebrick.analog.tile import Tile
 
 _SINGLE = UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
+
+
+State = dict[str, Tensor]
+Carry = tuple[list[tuple[Tensor, Tensor]], State, Tensor]
+"""Weights of the arrays, the state of the cell, and the numbers of pulses."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which lines of an array are read in a part of a mini-batch, each of them at most once.
+
+    Attributes:
+        first: The first line, 0-d; the others follow it, in turn.
+        after: The vector after which each is read, int64 [reads].
+        valid: Whether that is in this part, bool [reads]; no read behind one that is not.
+        count: Number of reads.
+        many: Number of lines.
+    """
+
+    first: Tensor
+    after: Tensor
+    valid: Tensor
+    count: int
+    many: int
+
+    @property
+    def at(self) -> Tensor:
+        """The lines, int64 [reads]."""
+        return remainder(self.first + arange(self.count, device=self.first.device), self.many)
+
+    @property
+    def place(self) -> tuple[Tensor, Tensor]:
+        """For each line, the number of its read, and whether it has one, [lines]."""
+        number = remainder(arange(self.many, device=self.first.device) - self.first, self.many)
+        return minimum(number, self.count - 1), less(number, self.count)
+
+    @property
+    def one_hot(self) -> Tensor:
+        """A vector for each read, which is 1 on its line, [reads, lines]."""
+        return astype(equal(self.at[:, None], arange(self.many, device=self.first.device)), float32)
+
+    def taken(self, of: Tensor, columns: bool) -> Tensor:
+        """Columns, or rows, of an array: [rows, reads] or [reads, columns]."""
+        return take(of, self.at, axis=int(columns))
+
+    def put(self, into: Tensor, lines: Tensor, columns: bool) -> Tensor:
+        """An array with other columns, or rows; the reverse of ``taken``."""
+        place, chosen = self.place
+        found = take(lines, place, axis=int(columns))
+        return where(chosen if columns else chosen[:, None], found, into)
+
+    def lines(self, of: Tensor, columns: bool) -> Tensor:
+        """Columns, or rows, of an array, each as a row of the result."""
+        found = self.taken(of, columns)
+        return matrix_transpose(found) if columns else found
+
+    def stored(self, into: Tensor, before: Tensor, after: Tensor, columns: bool) -> Tensor:
+        """An array with other columns, or rows, where the read is valid; ``before`` and ``after`` as of ``lines``."""
+        found = where(self.valid[:, None], after, before)
+        return self.put(into, matrix_transpose(found) if columns else found, columns)
+
+    def marked(self, into: Tensor, values: Tensor) -> Tensor:
+        """A vector [lines] with other values on the lines that are read, where the read is valid."""
+        place, chosen = self.place
+        return where(logical_and(chosen, take(self.valid, place)), take(values, place), into)
+
+
+def _read_between(
+    devices: Devices, pulses: Pulses, times: Tensor, reads: Reads, columns: bool, generator: Generator, reset: float
+) -> tuple[Devices, Tensor, Tensor]:
+    """The devices after pulses, with lines that are read between them: the lines as they were then, and numbers of pulses.
+
+    Args:
+        devices: Of an array.
+        pulses: Of all vectors.
+        times: When each vector comes, int64 [vectors].
+        reads: Of the array.
+        columns: Whether lines are columns.
+        generator: Of the random numbers.
+        reset: Probability that a device of a line is reset after the read.
+    """
+    before = less_equal(times[:, None], reads.after)
+    some = devices.mapped(partial(reads.taken, columns=columns))
+    some, early = some.pulsed(pulses.of_lines(reads.at, before, columns), generator)
+    seen = some.shown
+    if reset > 0.0:
+        chosen = generator.bernoulli(seen.shape, p=reset, device=seen.device)
+        some = some.reset(logical_and(chosen, reads.valid if columns else reads.valid[:, None]), generator)
+    some, late = some.pulsed(pulses.of_lines(reads.at, logical_not(before), columns), generator)
+    if reads.count == reads.many:
+        counts = zeros(devices.w.shape, dtype=int32, device=seen.device)
+    else:
+        devices, counts = devices.pulsed(pulses.without(reads.place[1], columns), generator)
+    return _with_lines(devices, some, reads, columns), seen, reads.put(counts, early + late, columns)
+
+
+def _with_lines(devices: Devices, some: Devices, reads: Reads, columns: bool) -> Devices:
+    """The devices of an array with those of some lines."""
+    w = reads.put(devices.w, some.w, columns)
+    return replace(devices, w=w, shown=reads.put(devices.shown, some.shown, columns) if devices.noisy_writes else w)
+
+
+@lru_cache(maxsize=256)
+def _program(cell: TransferCompound, *_of_tile: Any) -> Any:
+    return jit(cell._mini_batch)
 
 
 @dataclass(frozen=True)
@@ -55,11 +190,12 @@ class TransferCompound(UnitCell):
         transfer_every_vec: Likewise, of each array but the last; by default the later ones are transferred once for each
             sweep of the one before.
         units_in_mbatch: Whether these are mini-batches.
-        n_reads_per_transfer: Columns of a transfer.
+        n_reads_per_transfer: Columns of a transfer; at most all, once each.
         transfer_columns: Whether columns are transferred, not rows, which are read by the backward product.
         random_selection: Whether a transfer begins with a random column, not with the next one.
         with_reset_prob: Probability that a device of a column that was read is reset.
-        fast_lr: Learning rate of the first array, or its factor; the rate itself if it is not above 0.
+        fast_lr: Learning rate of the first array, or its factor; the rate itself if it is not above 0. Trains are made for the
+            mean step of all devices of the cell, so one with smaller steps than the mean changes by less than the rate says.
         scale_fast_lr: Whether it is a factor.
         transfer_lr: Learning rate of transfers, or its factor.
         transfer_lr_vec: Likewise, of each array but the last.
@@ -150,27 +286,102 @@ class TransferCompound(UnitCell):
         last = weights if self.factors[-1] == 1.0 else weights / self.factors[-1]
         return [*([weights * 0.0] * (len(self.unit_cell_devices) - 1)), last]
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        refuse_in_graph(self, "which column is transferred")
-        rate = lr if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
-        samples, first, counts = x.shape[0], 0, []
-        state = tile.state_of_cell
-        vectors = int(state["vectors"].item())
-        periods = self._periods(tile, samples)
-        while first < samples:
-            count = min(periods[0] - vectors % periods[0], samples - first, self._most_at_once(samples))
-            part = slice(first, first + count)
-            counts.append(self._gradient(tile, x[part], d[part], rate, samples))
-            first, vectors = first + count, vectors + count
-            for stage, period in enumerate(periods):
-                if vectors % period == 0:
-                    counts += self._transfer(tile, stage, rate)
-        state["vectors"]._rebind(asarray(vectors, dtype=state["vectors"].dtype, device=x.device))
-        return total_of(counts) if counts else asarray(np.zeros((tile.rows, tile.columns), np.int32), device=x.device)
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
+        rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
+        if not x.shape[0]:
+            return zeros((tile.rows, tile.columns), dtype=int32, device=x.device)
+        if not runs_as_program(x.shape[0] * tile.weight.size, self, tile.config):
+            return self._mini_batch(tile, x, d, rate)
+        program = _program(self, tile.config, tile.rows, tile.columns, x.shape, x.device.name)
+        found: Tensor = program(tile, x, d, rate)
+        return found
 
-    def _most_at_once(self, samples: int) -> int:
-        """Vectors whose gradient may be one update."""
-        return max(samples, 1)
+    def _mini_batch(self, tile: Tile, x: Tensor, d: Tensor, rate: Tensor) -> Tensor:
+        """The update, part by part."""
+        samples = x.shape[0]
+        hidden = [a.devices.hidden for a in tile.arrays]
+        models = [a.model for a in tile.arrays]
+
+        def part(carry: Carry, vectors: tuple[Tensor, Tensor]) -> tuple[Carry, None]:
+            arrays, state, counts = carry
+            values = [Devices(m, *weights, h) for m, weights, h in zip(models, arrays, hidden, strict=True)]
+            values, state, more = self._part(tile, values, state, *vectors, rate, samples)
+            return ([(v.w, v.shown) for v in values], state, counts + more), None
+
+        carry: Carry = (
+            [(v.w, v.shown) for v in (a.devices for a in tile.arrays)],
+            {n: v.detach() for n, v in tile.state_of_cell.items()},
+            zeros((tile.rows, tile.columns), dtype=int32, device=x.device),
+        )
+        size = min(self._size_of_part(tile, samples), samples)
+        whole = samples // size
+        if whole > 1:
+            parts = tuple(reshape(v[: whole * size], (whole, size, v.shape[1])) for v in (x, d))
+            carry, _ = scan(part, carry, parts)
+        for first in range(whole * size if whole > 1 else 0, samples, size):
+            carry, _ = part(carry, (x[first : first + size], d[first : first + size]))
+        commit = Commit()
+        for array, weights in zip(tile.arrays, carry[0], strict=True):
+            array.store(replace(array.devices, w=weights[0], shown=weights[1]))
+        for name, value in carry[1].items():
+            commit.rebind(tile.state_of_cell[name], value)
+        commit.apply()
+        return carry[2]
+
+    def _lines(self, tile: Tile) -> int:
+        """Lines that are transferred: columns, or rows."""
+        return tile.columns if self.transfer_columns else tile.rows
+
+    def _size_of_part(self, tile: Tile, samples: int) -> int:
+        """Vectors in which each line is read at most once, in each array."""
+        alone = self.random_selection or (self.with_reset_prob > 0.0 and len(self.unit_cell_devices) > 2)
+        many = self._lines(tile)
+        return min(self._periods(tile, samples)) * (1 if alone else many // min(self.n_reads_per_transfer, many))
+
+    def _part(
+        self, tile: Tile, arrays: list[Devices], state: State, x: Tensor, d: Tensor, rate: Tensor, samples: int
+    ) -> tuple[list[Devices], State, Tensor]:  # fmt: skip
+        """A part of a mini-batch: what becomes of the devices and the state, and the numbers of pulses."""
+        generator, columns, arrays, state = tile.generator, self.transfer_columns, list(arrays), dict(state)
+        reads = [self._reads(tile, state, k, p, x.shape[0]) for k, p in enumerate(self._periods(tile, samples))]
+        state["vectors"] = state["vectors"] + x.shape[0]
+        x, d, fast, chopped = self._gradients(tile, state, x, d, rate, samples, reads[0])
+        pulses = pulses_of(x, d, fast, tile.config.update, self.granularity, generator, rate < 0.0)
+        times, counts = arange(x.shape[0], device=x.device), None
+        for stage, read in enumerate(reads):
+            chance = self.with_reset_prob
+            arrays[stage], seen, some = _read_between(arrays[stage], pulses, times, read, columns, generator, chance)
+            counts = some if counts is None else counts + some
+            v = self._periphery(tile, read, seen)
+            values, lr = self._written(tile, state, stage, read, v, self._transfer_rate(stage, rate), fast, chopped)
+            values = where(read.valid[:, None], values, 0.0)
+            step, last = self.devices[stage + 1].granularity, stage + 2 == len(arrays)
+            line = read.one_hot if not last else asarray(np.eye(read.count, dtype=np.float32), device=x.device)
+            pair = (line, values) if columns else (values, line)
+            pulses, times = pulses_of(*pair, lr, self.transfer_update, step, generator), read.after
+            if last:  # of the array that is not read, only the lines that are written
+                after, some = arrays[-1].mapped(partial(read.taken, columns=columns)).pulsed(pulses, generator)
+                arrays[-1] = _with_lines(arrays[-1], after, read, columns)
+                counts = counts + read.put(zeros(counts.shape, dtype=int32, device=x.device), some, columns)
+        assert counts is not None
+        return arrays, state, counts
+
+    def _reads(self, tile: Tile, state: State, stage: int, period: int, size: int) -> Reads:
+        """The reads of an array in the next vectors; the state goes on."""
+        many, device = self._lines(tile), tile.weight.device
+        each = min(self.n_reads_per_transfer, many)
+        events = np.repeat(np.arange(1, -(-size // period) + 1), each)
+        after = asarray(events * period - 1, device=device) - remainder(state["vectors"], period)
+        valid, first = less(after, size), state["columns"][stage]
+        if self.random_selection:
+            drawn = tile.generator.integers((), low=0, high=many, dtype=int64, device=device)
+            first = where(any_of(valid), drawn, first)
+        following = remainder(first + total(astype(valid, int64)), many)
+        chosen = asarray(np.arange(len(self.unit_cell_devices) - 1) == stage, device=device)
+        state["columns"] = where(chosen, following, state["columns"])
+        return Reads(first, after, valid, len(events), many)
 
     def _periods(self, tile: Tile, samples: int) -> list[int]:
         """Vectors from one transfer to the next, for each array but the last."""
@@ -182,10 +393,11 @@ class TransferCompound(UnitCell):
             found.append(max(1, math.ceil(found[-1] * tile.rows / self.n_reads_per_transfer)))
         return found
 
-    def _gradient(self, tile: Tile, x: Tensor, d: Tensor, rate: Tensor, samples: int) -> Tensor:
-        """Update the first array."""
-        fast = self._fast_rate(rate)
-        return tile.arrays[0].apply_pulses(pulses_of(x, d, fast, tile.config.update, self.granularity, tile.generator))
+    def _gradients(
+        self, tile: Tile, state: State, x: Tensor, d: Tensor, rate: Tensor, samples: int, reads: Reads
+    ) -> tuple[Tensor, Tensor, Tensor, Chopped | None]:
+        """The vectors of the update of the first array, its learning rate, and what choppers do."""
+        return x, d, self._fast_rate(rate), None
 
     def _fast_rate(self, rate: Tensor) -> Tensor:
         """The learning rate of the first array, with the sign of the update's; 0 if that is 0."""
@@ -198,45 +410,40 @@ class TransferCompound(UnitCell):
         own = self.transfer_lr_vec[stage] if self.transfer_lr_vec else self.transfer_lr
         return absolute(rate) * own if self.scale_transfer_lr else rate * 0.0 + own
 
-    def _transfer(self, tile: Tile, stage: int, rate: Tensor) -> list[Tensor]:
-        """Transfer columns, or rows, of an array to the next one; the numbers of pulses."""
-        places = tile.state_of_cell["columns"]
-        lines, counts = places.numpy().copy(), []
-        many = tile.columns if self.transfer_columns else tile.rows
-        if self.random_selection:
-            lines[stage] = int(tile.generator.integers((), low=0, high=many, device=rate.device).item())
-        for _ in range(self.n_reads_per_transfer):
-            line = int(lines[stage])
-            x = asarray((np.arange(many) == line)[None].astype(np.float32), device=rate.device)
-            v = self._read(tile, stage, x)
-            if self.with_reset_prob:
-                size = (tile.rows, tile.columns)
-                chosen = tile.generator.bernoulli(size, p=self.with_reset_prob, device=rate.device)
-                tile.arrays[stage].reset(logical_and(chosen, x > 0.5))
-            counts.append(self._write(tile, stage, line, x, v, self._transfer_rate(stage, rate)))
-            lines[stage] = (line + 1) % many
-            self._after_read(tile, line)
-        places._rebind(asarray(lines, device=rate.device))
-        return counts
+    def _periphery(self, tile: Tile, reads: Reads, seen: Tensor) -> Tensor:
+        """What is read of lines, [reads, rows] or [reads, columns].
 
-    def _read(self, tile: Tile, stage: int, x: Tensor) -> Tensor:
-        """A column of an array, [1, rows], or a row, [1, columns]."""
-        io, weights = self.transfer_forward, tile.arrays[stage].weight.detach()
-        key = x if io.is_perfect else tile.generator.key(device=x.device)
-        return analog_product(x, weights if self.transfer_columns else matrix_transpose(weights), io, {}, key, None)
+        Args:
+            tile: The tile.
+            reads: The reads.
+            seen: The lines as they were then, [rows, reads] or [reads, columns].
+        """
+        io = self.transfer_forward
+        weights = seen if self.transfer_columns else matrix_transpose(seen)
+        if io.is_perfect:
+            v = matrix_transpose(weights)
+            return v if io.out_scale == 1.0 else v * io.out_scale
+        vectors = asarray(np.eye(reads.count, dtype=np.float32), device=seen.device)
+        if io.ir_drop > 0.0:  # which depends on where a line is
+            vectors, weights = reads.one_hot, take(weights, reads.place[0], axis=1)
+        return analog_product(vectors, weights, io, {}, tile.generator.key(device=seen.device), None)
 
-    def _write(self, tile: Tile, stage: int, column: int, x: Tensor, v: Tensor, rate: Tensor) -> Tensor:
-        """Write what was read to the next array."""
-        return self._pulsed(tile, stage, x, -v, rate)
+    def _written(
+        self, tile: Tile, state: State, stage: int, reads: Reads, v: Tensor, rate: Tensor, fast: Tensor, chopped: Chopped | None
+    ) -> tuple[Tensor, float | Tensor]:
+        """What is written of what was read, [reads, rows] or [reads, columns], and the learning rate; the state goes on.
 
-    def _pulsed(self, tile: Tile, stage: int, line: Tensor, values: Tensor, rate: Tensor) -> Tensor:
-        """The pulsed update of the next array whose errors, or inputs, are 1 on a line, and the others these values."""
-        step = self.unit_cell_devices[stage + 1].granularity
-        x, d = (line, values) if self.transfer_columns else (values, line)
-        return tile.arrays[stage + 1].apply_pulses(pulses_of(x, d, rate, self.transfer_update, step, tile.generator))
-
-    def _after_read(self, tile: Tile, column: int) -> None:
-        """What follows the transfer of a column."""
+        Args:
+            tile: The tile.
+            state: Of the cell.
+            stage: Number of the array that was read.
+            reads: The reads.
+            v: What was read.
+            rate: Learning rate of transfers.
+            fast: That of the first array, 0-d or of each vector.
+            chopped: What choppers do.
+        """
+        return -v, rate
 
 
 @documented_like(TransferCompound)
@@ -279,25 +486,56 @@ class BufferedTransferCompound(TransferCompound):
         stages = range(len(self.unit_cell_devices) - 1)
         return super().initial(rows, columns) | {f"buffer{k}": np.zeros((rows, columns), np.float32) for k in stages}
 
-    def _write(self, tile: Tile, stage: int, column: int, x: Tensor, v: Tensor, rate: Tensor) -> Tensor:
-        step = self.unit_cell_devices[stage + 1].granularity
-        buffer, most = tile.state_of_cell[f"buffer{stage}"], self.transfer_update.desired_bl
+    def _written(
+        self, tile: Tile, state: State, stage: int, reads: Reads, v: Tensor, rate: Tensor, fast: Tensor, chopped: Chopped | None
+    ) -> tuple[Tensor, float | Tensor]:
+        step, name = self.devices[stage + 1].granularity, f"buffer{stage}"
+        most, columns = self.transfer_update.desired_bl, self.transfer_columns
         of, to = self.factors[stage : stage + 2]
         factor = absolute(rate) * (of / to if of > 0.0 and to > 0.0 else 1.0)
-        held = (buffer.detach()[:, column] if self.transfer_columns else buffer.detach()[column]) + v[0] * factor
+        before = reads.lines(state[name], columns)
+        held = before + v * factor
         threshold = self.thres_scale * step
         n = clip(trunc(held / threshold), -most, most)
         kept = held * self.momentum if self.forget_buffer else held - n * ((1.0 - self.momentum) * threshold)
-        store_line(buffer, x, where(not_equal(n, 0.0), kept, held), self.transfer_columns)
-        return self._pulsed(tile, stage, x, -n[None], asarray(self.step * step, dtype=float32, device=x.device))
+        state[name] = reads.stored(state[name], before, where(not_equal(n, 0.0), kept, held), columns)
+        return -n, self.step * step
 
 
-def store_line(buffer: Tensor, x: Tensor, values: Tensor, columns: bool = True) -> None:
-    """Store a column of a buffer, or a row, where the one-hot vector x is 1."""
-    if columns:
-        buffer._rebind(where(x > 0.5, values[:, None], buffer.detach()))
-    else:
-        buffer._rebind(where(matrix_transpose(x) > 0.5, values, buffer.detach()))
+@dataclass(frozen=True)
+class Chopped:
+    """The choppers in a part of a mini-batch.
+
+    Attributes:
+        columns: Of the columns before it, bool [columns].
+        rows: Of the rows before it, bool [rows].
+        flips: Which change after each read, bool [reads].
+        flips_of_rows: Which of the rows change after the sweep that ends in the part, bool [rows]; None for none.
+        swept: The vector after which it ends, 0-d.
+        sweeps: Sweeps before each read, int64 [reads].
+        behind: Whether a read comes after that end, bool [reads].
+    """
+
+    columns: Tensor
+    rows: Tensor
+    flips: Tensor
+    flips_of_rows: Tensor | None
+    swept: Tensor
+    sweeps: Tensor
+    behind: Tensor
+
+
+@typed_kernel(
+    "1", values=reads_of(float32, "vectors"), before=reads_of(float32, ""), share=float32, means=results(float32, "vectors")
+)
+def running_means(values: Any, before: Any, share: Any, means: Any) -> None:
+    """The running mean after each value: m ← m · (1 - share) + value · share. Zeros do not count; the first value starts it."""
+    if kernel.index() == 0:
+        mean = before[()]
+        for b in range(values.shape[0]):
+            if values[b] > 0.0:
+                mean = mean * (1.0 - share) + values[b] * share if mean > 0.0 else values[b]
+            means[b] = mean
 
 
 @documented_like(TransferCompound)
@@ -380,7 +618,7 @@ class ChoppedTransferCompound(TransferCompound):
     def _periods(self, tile: Tile, samples: int) -> list[int]:
         if self.transfer_every > 0.0:
             return super()._periods(tile, samples)
-        device = self.unit_cell_devices[0]
+        device = self.devices[0]
         states = (device.w_max - device.w_min) / self._fast_step
         return [max(1, math.ceil(states / tile.columns * -self.transfer_every))]
 
@@ -403,33 +641,60 @@ class ChoppedTransferCompound(TransferCompound):
         """Transfers of a column from one change of its chopper to the next, where they are regular."""
         return max(math.ceil(1.0 / self.in_chop_prob), 2) if self.in_chop_prob > 0.0 else 0
 
-    def _most_at_once(self, samples: int) -> int:
-        return 1 if self.auto_scale else max(samples, 1)
+    def _gradients(
+        self, tile: Tile, state: State, x: Tensor, d: Tensor, rate: Tensor, samples: int, reads: Reads
+    ) -> tuple[Tensor, Tensor, Tensor, Chopped | None]:
+        fast = self._rates(tile, state, x, d, rate, samples)
+        state["rate_of_fast"] = fast[-1] if fast.ndim else fast
+        chopped = self._choppers(tile, state, reads)
+        times = arange(x.shape[0], device=x.device)[:, None]
+        place, read = reads.place
+        later = logical_and(read, greater(times, take(reads.after, place)))  # [vectors, columns]
+        x = where(logical_xor(chopped.columns, logical_and(later, take(chopped.flips, place))), -x, x)
+        turned = chopped.rows if chopped.flips_of_rows is None else logical_xor(
+            chopped.rows, logical_and(greater(times, chopped.swept), chopped.flips_of_rows)
+        )  # fmt: skip
+        return x, where(turned, -d, d), fast, chopped
 
-    def _gradient(self, tile: Tile, x: Tensor, d: Tensor, rate: Tensor, samples: int) -> Tensor:
-        state = tile.state_of_cell
-        if self.auto_scale:
-            share = (1.0 - self.auto_momentum) / samples
-            means = []
-            for name, values in (("mean_x", x), ("mean_d", d)):
-                top, mean = largest(absolute(values)), state[name].detach()
-                running = where(mean > 0.0, mean * (1.0 - share) + top * share, top)
-                state[name]._rebind(where(top > 0.0, running, mean))
-                means.append(state[name].detach())
-            scale = self.fast_lr * tile.config.update.desired_bl * self._fast_step
-            fast = scale / maximum(means[0] * means[1], 1e-30)
-            fast = fast * (rate if self.scale_fast_lr else sign(rate))
-        else:
-            fast = self._fast_rate(rate)
-        state["rate_of_fast"]._rebind(fast)
-        x = where(state["chopper_in"].detach(), -x, x)
-        d = where(state["chopper_out"].detach(), -d, d)
-        return tile.arrays[0].apply_pulses(pulses_of(x, d, fast, tile.config.update, self.granularity, tile.generator))
+    def _rates(self, tile: Tile, state: State, x: Tensor, d: Tensor, rate: Tensor, samples: int) -> Tensor:
+        """The learning rate of the first array, or one of each vector."""
+        if not self.auto_scale:
+            return self._fast_rate(rate)
+        share = (1.0 - self.auto_momentum) / samples
+        means = []
+        for name, values in (("mean_x", x), ("mean_d", d)):
+            means.append(running_means(largest(absolute(values), axis=1), state[name], share))
+            state[name] = means[-1][-1]
+        scale = self.fast_lr * tile.config.update.desired_bl * self._fast_step
+        return scale / maximum(means[0] * means[1], 1e-30) * (rate if self.scale_fast_lr else sign(rate))
+
+    def _choppers(self, tile: Tile, state: State, reads: Reads) -> Chopped:
+        """The choppers in a part of a mini-batch; the state goes on."""
+        device = tile.weight.device
+        columns, rows, sweeps = state["chopper_in"], state["chopper_out"], state["sweeps"]
+        number = reads.first + arange(reads.count, device=device)
+        of_read = sweeps + where(less(number, reads.many), 0, 1)
+        flips = logical_and(reads.valid, less(number, 0))
+        if self.in_chop_prob > 0.0 and self.in_chop_random:
+            flips = logical_and(reads.valid, tile.generator.bernoulli((reads.count,), p=self.in_chop_prob, device=device))
+        elif self.in_chop_prob > 0.0:
+            flips = logical_and(reads.valid, equal(remainder(of_read, self.chop_period), self.chop_period - 1))
+        last = logical_and(reads.valid, equal(number, reads.many - 1))  # which ends a sweep
+        ended, flips_of_rows = any_of(last), None
+        if self.out_chop_prob > 0.0:
+            drawn = tile.generator.bernoulli((tile.rows,), p=self.out_chop_prob, device=device)
+            flips_of_rows = logical_and(drawn, ended)
+            state["chopper_out"] = logical_xor(rows, flips_of_rows)
+        state["chopper_in"] = reads.marked(columns, logical_xor(take(columns, reads.at), flips))
+        state["sweeps"] = sweeps + where(ended, 1, 0)
+        return Chopped(
+            columns, rows, flips, flips_of_rows, total(where(last, reads.after, 0)), of_read, greater(of_read, sweeps)
+        )
 
     @property
     def _fast_step(self) -> float:
         """Step of the first array, by which its rate and the buffer are counted."""
-        return self.unit_cell_devices[0].granularity
+        return self.devices[0].granularity
 
     def _threshold(self, tile: Tile) -> float:
         """What a read is divided by."""
@@ -438,53 +703,46 @@ class ChoppedTransferCompound(TransferCompound):
             found = found * self.auto_granularity / (tile.columns * abs(self.transfer_every))
         return found
 
-    def _share(self, tile: Tile, rate: Tensor) -> Tensor:
-        """What a read is multiplied by."""
+    def _share(self, tile: Tile, rate: Tensor, reads: Reads, fast: Tensor, chopped: Chopped) -> Tensor:
+        """What reads are multiplied by, 0-d or [reads, 1]."""
         if not self.correct_gradient_magnitudes:
             return absolute(rate) / self._threshold(tile)
-        steps = self.unit_cell_devices[1].granularity / self._fast_step
-        return (
-            absolute(rate)
-            / maximum(absolute(tile.state_of_cell["rate_of_fast"].detach()), 1e-30)
-            / (self._threshold(tile) * steps)
-        )
+        steps = self.devices[1].granularity / self._fast_step
+        if fast.ndim:
+            fast = take(fast, minimum(reads.after, fast.shape[0] - 1))[:, None]
+        return absolute(rate) / maximum(absolute(fast), 1e-30) / (self._threshold(tile) * steps)
 
-    def _signal(self, tile: Tile, column: int, x: Tensor, v: Tensor) -> Tensor:
-        """What of a read goes to the buffer, [rows]."""
+    def _signal(self, state: State, reads: Reads, v: Tensor, chopped: Chopped) -> Tensor:
+        """What of reads goes to the buffer, [reads, rows]; the state goes on."""
         return v
 
-    def _writes(self, tile: Tile) -> bool:
-        """Whether whole steps are written now."""
-        return True
+    def _writes(self, chopped: Chopped) -> Tensor | None:
+        """At which reads whole steps are written, bool [reads]; None for all."""
+        return None
 
-    def _write(self, tile: Tile, stage: int, column: int, x: Tensor, v: Tensor, rate: Tensor) -> Tensor:
-        state, most = tile.state_of_cell, self.transfer_update.desired_bl
-        turned = logical_xor(state["chopper_out"].detach(), state["chopper_in"].detach()[column])
-        signal = self._signal(tile, column, x, v[0])
-        part = where(turned, -signal, signal) * self._share(tile, rate)
-        held = part if self.no_buffer else state["buffer"].detach()[:, column] + part
+    def _limited(self, held: Tensor) -> Tensor:
+        """The buffer after a write."""
+        return held
+
+    def _written(
+        self, tile: Tile, state: State, stage: int, reads: Reads, v: Tensor, rate: Tensor, fast: Tensor, chopped: Chopped | None
+    ) -> tuple[Tensor, float | Tensor]:
+        assert chopped is not None
+        most, buffer = self.transfer_update.desired_bl, state["buffer"]
+        rows = chopped.rows
+        if chopped.flips_of_rows is not None:
+            rows = logical_xor(rows, logical_and(chopped.behind[:, None], chopped.flips_of_rows))
+        turned = logical_xor(rows, take(chopped.columns, reads.at)[:, None])
+        signal = self._signal(state, reads, v, chopped)
+        part = where(turned, -signal, signal) * self._share(tile, rate, reads, fast, chopped)
+        before = reads.lines(buffer, True)
+        held = part if self.no_buffer else before + part
         n = clip(trunc(held), -most, most)
         kept = held * self.momentum if self.forget_buffer else held - n * (1.0 - self.momentum)
-        store_line(state["buffer"], x, where(not_equal(n, 0.0), kept, held))
-        n = n if self._writes(tile) else n * 0.0
-        written = asarray(self.step * self.unit_cell_devices[1].granularity, dtype=float32, device=x.device)
-        return self._pulsed(tile, stage, x, -n[None], written)
-
-    def _after_read(self, tile: Tile, column: int) -> None:
-        state, device = tile.state_of_cell, tile.weight.device
-        sweeps = int(state["sweeps"].item())
-        if self.in_chop_prob > 0.0:
-            chopper = state["chopper_in"].numpy().copy()
-            if self.in_chop_random:
-                chopper[column] ^= bool(tile.generator.bernoulli((), p=self.in_chop_prob, device=device).item())
-            else:
-                chopper[column] ^= sweeps % self.chop_period == self.chop_period - 1
-            state["chopper_in"]._rebind(asarray(chopper, device=device))
-        if column == tile.columns - 1:
-            state["sweeps"]._rebind(asarray(sweeps + 1, dtype=state["sweeps"].dtype, device=device))
-            if self.out_chop_prob > 0.0:
-                flips = tile.generator.bernoulli((tile.rows,), p=self.out_chop_prob, device=device)
-                state["chopper_out"]._rebind(logical_xor(state["chopper_out"].detach(), flips))
+        state["buffer"] = reads.stored(buffer, before, self._limited(where(not_equal(n, 0.0), kept, held)), True)
+        writes = self._writes(chopped)
+        n = n if writes is None else where(writes[:, None], n, 0.0)
+        return -n, self.step * self.devices[1].granularity
 
 
 @documented_like(ChoppedTransferCompound)
@@ -526,40 +784,27 @@ class DynamicTransferCompound(ChoppedTransferCompound):
         zeros = {n: np.zeros((rows, columns), np.float32) for n in ("mean_now", "mean_past")}
         return super().initial(rows, columns) | zeros | {"flipped": np.zeros(columns, np.bool_)}
 
-    def _signal(self, tile: Tile, column: int, x: Tensor, v: Tensor) -> Tensor:
-        state, flipped = tile.state_of_cell, tile.state_of_cell["flipped"].numpy().copy()
-        now = state["mean_now"].detach()[:, column]
-        if flipped[column]:
-            store_line(state["mean_past"], x, now)
-            flipped[column] = False
-            state["flipped"]._rebind(asarray(flipped, device=x.device))
+    def _signal(self, state: State, reads: Reads, v: Tensor, chopped: Chopped) -> Tensor:
+        now, past = reads.lines(state["mean_now"], True), reads.lines(state["mean_past"], True)
+        past_then = where(take(state["flipped"], reads.at)[:, None], now, past)
         share = min(self.tail_weightening / self.chop_period, 1.0)
-        store_line(state["mean_now"], x, now * (1.0 - share) + v * share)
-        return v - state["mean_past"].detach()[:, column]
+        state["mean_past"] = reads.stored(state["mean_past"], past, past_then, True)
+        state["mean_now"] = reads.stored(state["mean_now"], now, now * (1.0 - share) + v * share, True)
+        state["flipped"] = reads.marked(state["flipped"], chopped.flips)
+        return v - past_then
 
-    def _share(self, tile: Tile, rate: Tensor) -> Tensor:
-        share = super()._share(tile, rate)
+    def _share(self, tile: Tile, rate: Tensor, reads: Reads, fast: Tensor, chopped: Chopped) -> Tensor:
+        share = super()._share(tile, rate, reads, fast, chopped)
         if not self.experimental_correct_accumulation:
             return share
-        reads = int(tile.state_of_cell["sweeps"].item()) % self.chop_period + 1
-        return share / min(float(reads), 1.0 / self._fast_step)
+        gathered = astype(remainder(chopped.sweeps, self.chop_period) + 1, float32)
+        return share / minimum(gathered, 1.0 / self._fast_step)[:, None]
 
-    def _writes(self, tile: Tile) -> bool:
-        return int(tile.state_of_cell["sweeps"].item()) > self.chop_period
+    def _writes(self, chopped: Chopped) -> Tensor | None:
+        return greater(chopped.sweeps, self.chop_period)
 
-    def _write(self, tile: Tile, stage: int, column: int, x: Tensor, v: Tensor, rate: Tensor) -> Tensor:
-        counts = super()._write(tile, stage, column, x, v, rate)
-        if self.buffer_cap > 0.0 and not self.forget_buffer:
-            limit = self.buffer_cap * self.transfer_update.desired_bl
-            buffer = tile.state_of_cell["buffer"]
-            buffer._rebind(clip(buffer.detach(), -limit, limit))
-        return counts
-
-    def _after_read(self, tile: Tile, column: int) -> None:
-        state = tile.state_of_cell
-        before = bool(state["chopper_in"].numpy()[column])
-        super()._after_read(tile, column)
-        if bool(state["chopper_in"].numpy()[column]) != before:
-            flipped = state["flipped"].numpy().copy()
-            flipped[column] = True
-            state["flipped"]._rebind(asarray(flipped, device=tile.weight.device))
+    def _limited(self, held: Tensor) -> Tensor:
+        if self.buffer_cap == 0.0 or self.forget_buffer:
+            return held
+        limit = self.buffer_cap * self.transfer_update.desired_bl
+        return clip(held, -limit, limit)

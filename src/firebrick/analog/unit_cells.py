@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from firebrick.analog.io_parameters import IOParameters
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.update_parameters import UpdateParameters
 from firebrick.core.dtypes import int64
-from firebrick.core.errors import ConfigError, UnsupportedError
-from firebrick.core.hooks import hooks
+from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, equal, remainder
 from firebrick.functions.ranges import arange
@@ -68,18 +67,30 @@ class UnitCell:
         (True, 0.001)
     """
 
-    unit_cell_devices: tuple[PulsedDevice, ...] = ()
+    unit_cell_devices: tuple[PulsedDevice | UnitCell, ...] = ()
 
     def __post_init__(self) -> None:
         keep_python_numbers(self)
         given: Any = self.unit_cell_devices
         devices = tuple(given) if isinstance(given, (tuple, list)) else ()
-        if not devices or not all(isinstance(d, PulsedDevice) for d in devices):
+        if not devices or not all(isinstance(d, self._kinds()) for d in devices):
             raise ConfigError(
-                f"{type(self).__name__}: unit_cell_devices are pulsed devices", repr(given)[:80],
+                f"{type(self).__name__}: unit_cell_devices are {self._members}", repr(given)[:80],
                 "pass e.g. (analog.SoftBoundsDevice(), analog.SoftBoundsDevice())",
             )  # fmt: skip
         object.__setattr__(self, "unit_cell_devices", devices)
+
+    _members: ClassVar[str] = "pulsed devices"
+
+    @classmethod
+    def _kinds(cls) -> tuple[type, ...]:
+        """What ``unit_cell_devices`` may be."""
+        return (PulsedDevice,)
+
+    @property
+    def devices(self) -> tuple[PulsedDevice, ...]:
+        """All devices of a cell, those of cells in it among them: one array of a tile for each."""
+        return tuple(d for one in self.unit_cell_devices for d in (one.devices if isinstance(one, UnitCell) else (one,)))
 
     @property
     def granularity(self) -> float:
@@ -112,7 +123,9 @@ class UnitCell:
         """
         raise NotImplementedError(f"{type(self).__name__} has no parts: write what is written to each device")
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
         """Update the devices of a tile.
 
         Args:
@@ -120,13 +133,16 @@ class UnitCell:
             x: Inputs [samples, columns].
             d: Errors [samples, rows].
             lr: Learning rate.
+            parameters: Of the update; those of the tile by default.
 
         Returns:
             The number of pulses that the devices of each cell got, together.
         """
         raise NotImplementedError(f"{type(self).__name__} has no update: write how its devices are updated")
 
-    def pulses(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Pulses:
+    def pulses(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Pulses:  # fmt: skip
         """The pulses of an update, of the mean step of all devices.
 
         Args:
@@ -134,22 +150,9 @@ class UnitCell:
             x: Inputs [samples, columns].
             d: Errors [samples, rows].
             lr: Learning rate.
+            parameters: Of the update; those of the tile by default.
         """
-        return pulses_of(x, d, lr, tile.config.update, self.granularity, tile.generator)
-
-
-def refuse_in_graph(cell: UnitCell, what: str) -> None:
-    """Raise UnsupportedError inside a trace: the cell decides on the host.
-
-    Args:
-        cell: The cell.
-        what: What it decides.
-    """
-    if hooks.trace() is not None:
-        raise UnsupportedError(
-            f"{type(cell).__name__}: an update that runs as it is written", f"one inside fb.jit, where no graph decides {what}",
-            "call it outside of fb.jit",
-        )  # fmt: skip
+        return pulses_of(x, d, lr, parameters or tile.config.update, self.granularity, tile.generator)
 
 
 def total_of(counts: Sequence[Tensor]) -> Tensor:
@@ -215,8 +218,10 @@ class VectorUnitCell(UnitCell):
             return [weights / factor if k == chosen else None for k in range(len(self.unit_cell_devices))]
         return [weights / (sum(self.gamma_vec) or 1.0)] * len(self.unit_cell_devices)
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        pulses, policy, n = self.pulses(tile, x, d, lr), self.update_policy, len(tile.arrays)
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
+        pulses, policy, n = self.pulses(tile, x, d, lr, parameters), self.update_policy, len(tile.arrays)
         if policy is VectorUnitCellUpdatePolicy.ALL:
             return total_of([a.apply_pulses(pulses) for a in tile.arrays])
         if policy is VectorUnitCellUpdatePolicy.SINGLE_FIXED:
@@ -228,11 +233,16 @@ class VectorUnitCell(UnitCell):
             before._rebind(remainder(before.detach() + samples, n))
         else:
             chosen = tile.generator.integers((samples,), low=0, high=n, dtype=int64, device=x.device)
-        return total_of([a.apply_pulses(_of_vectors(pulses, equal(chosen, k))) for k, a in enumerate(tile.arrays)])
+        return total_of([a.apply_pulses(of_vectors(pulses, equal(chosen, k))) for k, a in enumerate(tile.arrays)])
 
 
-def _of_vectors(pulses: Pulses, chosen: Tensor) -> Pulses:
-    """The pulses of some of the vectors."""
+def of_vectors(pulses: Pulses, chosen: Tensor) -> Pulses:
+    """The pulses of some of the vectors.
+
+    Args:
+        pulses: Of all.
+        chosen: Of which, bool [samples].
+    """
     if pulses.trains is None:
         return replace(pulses, d=pulses.d * astype(chosen, pulses.d.dtype)[:, None])
     length = pulses.trains.length * astype(chosen, int64)
@@ -265,8 +275,10 @@ class ReferenceUnitCell(UnitCell):
     def parts(self, weights: Tensor) -> list[Tensor | None]:
         return [weights, None]
 
-    def update(self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor) -> Tensor:
-        return tile.arrays[0].apply_pulses(self.pulses(tile, x, d, lr))
+    def update(
+        self, tile: Tile, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters | None = None
+    ) -> Tensor:  # fmt: skip
+        return tile.arrays[0].apply_pulses(self.pulses(tile, x, d, lr, parameters))
 
 
 def check_kinds(name: str, io: Any, update: Any) -> None:

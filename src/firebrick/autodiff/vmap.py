@@ -117,11 +117,13 @@ class _Call:
             ]
             with journaled() as journal:
                 try:
-                    result = fn(*trees.unflatten(spec, given), **kwargs)
+                    made = self._results(level, fn(*trees.unflatten(spec, given), **kwargs))
                 except BaseException:
                     journal.restore()  # no tensor of the caller shows that of one example
                     raise
-            return self._results(level, result, journal, given)
+            own = {id(leaf) for leaf, axis in zip(given, axes, strict=True) if axis is not None and isinstance(leaf, Tensor)}
+            self._unchanged(level, journal, own)
+            return made
         finally:
             self._restore()
             level.running = False
@@ -208,10 +210,9 @@ class _Call:
 
     # results
 
-    def _results(self, level: Level, result: Any, journal: Journal, given: list[Any]) -> Any:
+    def _results(self, level: Level, result: Any) -> Any:
+        """The results of all examples, in handles of their own: a returned tensor that lives on is kept elsewhere."""
         leaves, spec = trees.flatten(result)
-        known = {id(t) for t in (*leaves, *given)}
-        self._unchanged(level, journal, known)
         axes = self._axes_of("out_axes", self.out_axes, result, "results")
         paths = [f"result{path}" for path, _ in trees.leaves_with_paths(result)]
         return trees.unflatten(spec, [self._result(level, p, leaf, a) for p, leaf, a in zip(paths, leaves, axes, strict=True)])
@@ -251,19 +252,21 @@ class _Call:
         made.label = leaf.label
         return made
 
-    def _unchanged(self, level: Level, journal: Journal, known: set[int]) -> None:
-        """Raise StateChangedError if a tensor that existed before the function, or that it keeps, was rebound. One that showed
+    def _unchanged(self, level: Level, journal: Journal, own: set[int]) -> None:
+        """Raise StateChangedError if a tensor that existed before the function, or that it keeps, was rebound, other than its
+        ``own`` arguments, which nobody else has. One that showed
         values of the level from the beginning was made by the function, and has none afterwards; the tape may hold it."""
         parts = {id(t) for t, _ in self.shown}
         for collected in (False, True):
             changed = [
                 t
                 for t, before in journal.rebound_from()
-                if id(t) not in known and (id(t) in parts or not _of_level(before.data, level))
+                if id(t) not in own and (id(t) in parts or not _of_level(before.data, level))
             ]
             if not changed:
                 return
             if not collected:
+                changed = []
                 gc.collect()  # tensors of the function in a cycle of references are not kept
         shown = describe(changed[0].label or "tensor", changed[0])
         journal.restore()

@@ -157,7 +157,7 @@ def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     if host.flags.writeable or host.base is not None:
         x.storage.export()
         host = host.view()
-        host.flags.writeable = False
+        host.setflags(write=False)
     return host
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ VOCABULARY, CONTEXT = 256, 128
 """Sizes of the images, series and texts of the models."""
 ENGINES = ("cpu", "webgpu")
 """The engines that have variants of kernels."""
+WARM, ROUNDS = 3, 15
+"""Rounds of a whole program, with defaults and with variants in turns: those that do not count, and those that do."""
 
 
 @click.command()
@@ -44,7 +48,8 @@ def tune(
 
     What is found serves programs with the same sizes, on the same machine and with the same versions (`firebrick cache list`
     shows it). Every variant is compared with the default kernel first, on cpu in a process of its own; one that is wrong,
-    crashes or does not return is never used.
+    crashes or does not return is never used. On cpu the whole program is then measured with the new variants and with defaults:
+    variants that do not make it faster are not kept.
     """
     from firebrick.backends.registry import find_device, use_device
     from firebrick.compiler.cache import folder, store
@@ -73,16 +78,19 @@ def tune(
     seen = {c.problem.id for c in choices()}
     with use_device(home), config.scope(tune="on", deterministic=not any_order):
         if what is not None and ":" in what:
-            programs: Iterator[tuple[str, Callable[[], Any]]] = iter([(what, _call(what, inputs))])
+            programs: Iterator[tuple[str, Sequence[Callable[[], Any]]]] = iter([(what, [_call(what, inputs)])])
         else:
             programs = ((name, _model(name, batch, image_size, channels)) for name in ([what] if what else names()))
-        for name, run in programs:
-            run()
-            new = [c for c in choices() if c.problem.id not in seen]
-            seen |= {c.problem.id for c in new}
-            total += len(new)
-            measured += new
-            _print(name, new)
+        for name, calls in programs:
+            found: list[Choice] = []
+            for call in calls:
+                call()
+                new = [c for c in choices() if c.problem.id not in seen]
+                seen |= {c.problem.id for c in new}
+                found += _faster(new, call) if home.engine == "cpu" else new
+            total += len(found)
+            measured += found
+            _print(name, found)
     if not total:
         click.echo(
             "no kernel with variants: nothing of it is compiled"
@@ -96,6 +104,41 @@ def tune(
     if folder() is None:
         kept = "not kept, as compiled code is not (FIREBRICK_CACHE_DIR is off, or there is no home directory)"
     click.echo(f"{count} in {perf_counter() - start:.0f} s; {kept}")
+
+
+def _faster(new: list[Choice], call: Callable[[], Any]) -> list[Choice]:
+    """The choices of a program's new kernels, as they are kept: defaults where the variants do not make the program faster."""
+    from firebrick.compiler.tune.choice import withdraw
+    from firebrick.compiler.tune.variant import DEFAULT
+
+    others = [c.problem for c in new if c.variant != DEFAULT]
+    if not others:
+        return new
+    default, tuned = _whole_program(call)
+    if tuned < default:
+        return new
+    withdraw(others)
+    click.echo(
+        f"the program takes {tuned * 1e6:.0f} µs with new variants of kernels, and {default * 1e6:.0f} µs with the defaults, "
+        "which it keeps"
+    )
+    return [replace(c, variant=DEFAULT) for c in new]
+
+
+def _whole_program(call: Callable[[], Any]) -> tuple[float, float]:
+    """Median seconds of a program with default kernels, and with those that were chosen, called in turns."""
+    from firebrick.core.config import config
+
+    times: dict[str, list[float]] = {"off": [], "cached": []}
+    for number in range(WARM + ROUNDS):
+        for setting, found in times.items():
+            with config.scope(tune=setting):
+                call()  # after the other's calls, caches and threads are not as within a loop
+                start = perf_counter()
+                call()
+                if number >= WARM:
+                    found.append(perf_counter() - start)
+    return median(times["off"]), median(times["cached"])
 
 
 def _check_kept(measured: list[Choice]) -> None:
@@ -124,10 +167,12 @@ def _call(where: str, inputs: tuple[str, ...]) -> Callable[[], Any]:
     function = function_of(where, "tune")
     arguments = [argument_of(text) for text in inputs]
     check_takes(function, arguments)
-    return lambda: jit(function)(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
+    compiled = jit(function)
+    values = [zeros(shape, dtype=dtype) for dtype, shape in arguments]
+    return lambda: compiled(*values)
 
 
-def _model(name: str, batch: int, image_size: int, channels: int) -> Callable[[], Any]:
+def _model(name: str, batch: int, image_size: int, channels: int) -> list[Callable[[], Any]]:
     """The training step and the inference of a model."""
     from firebrick import models, optim, random
     from firebrick.autodiff import value_and_grad
@@ -157,12 +202,18 @@ def _model(name: str, batch: int, image_size: int, channels: int) -> Callable[[]
         optimizer.update(model, gradients)
         return value
 
-    def run() -> None:
-        step(x, y)
-        model.eval()
-        jit(lambda x: model(x))(x)
+    predict = jit(lambda x: model(x))
 
-    return run
+    def train() -> Tensor:
+        model.train()
+        return step(x, y)
+
+    def infer() -> Tensor:
+        model.eval()
+        found: Tensor = predict(x)
+        return found
+
+    return [train, infer]
 
 
 def _print(name: str, found: list[Any]) -> None:

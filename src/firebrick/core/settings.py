@@ -64,18 +64,22 @@ def python_numbers(value: Any) -> Any:
     return python_scalar(value)
 
 
-def number(where: str, name: str, value: Any) -> float:
-    """A real number, as it is.
+def number(where: str, name: str, value: Any, least: float | None = None) -> float:
+    """A real number, as it is; at least ``least``, which NaN is not.
 
     Raises:
-        ConfigError: It is no number, or a bool.
+        ConfigError: It is no number, or a bool, or too small.
     """
     value = python_scalar(value)
+    bound = "" if least is None else f" ≥ {least:g}"
     if isinstance(value, Real) and not isinstance(value, bool):
-        return value  # type: ignore[return-value]
+        real: float = value  # type: ignore[assignment]
+        if least is None or real >= least:
+            return real
+        raise ConfigError(f"{where}: {name} is a number{bound}", _shown(name, value), "pass another one", op=where)
     if isinstance(value, Weak):
         raise value.unknown(f"{where}: {name}")
-    raise ConfigError(f"{where}: {name} is a number", _shown(name, value), "pass a Python float or int", op=where)
+    raise ConfigError(f"{where}: {name} is a number{bound}", _shown(name, value), "pass a Python float or int", op=where)
 
 
 def whole(where: str, name: str, value: Any, least: int | None = None) -> int:

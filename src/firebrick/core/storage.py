@@ -7,7 +7,6 @@ view is never unique, whatever the engine.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from sys import getrefcount
@@ -18,14 +17,17 @@ from firebrick.core.device import Memory, PersistentMemory
 OWNED, BORROWED, EXPORTED = "owned", "borrowed", "exported"
 
 
-class Absent(ABC):
-    """Replaces a buffer where there is none: a value of a trace, or memory that a failed program left half written."""
+class Absent:
+    """Replaces a buffer where there is none: a value of a trace, or memory that a failed program left half written.
+
+    A plain class: asking for an instance of an abstract one takes four times as long, and each read of a tensor asks.
+    """
 
     __slots__ = ()
 
-    @abstractmethod
     def why(self, tensor: Any = None) -> Exception | None:
         """The error for reading ``tensor``, whose storage holds this; None if the value has arrived while this waited."""
+        raise NotImplementedError(f"{type(self).__name__} has no why: return the error for reading a tensor that has no values")
 
     def detached(self, storage: Storage) -> Storage:
         """The storage with this data, but of values that no tape tracks."""
@@ -81,7 +83,10 @@ class Storage:
 
     def export(self) -> None:
         """Mark this memory as one that another library may hold, so that it is never written again."""
-        self.root.kind = EXPORTED
+        root = self
+        while root.base is not None:
+            root = root.base
+        root.kind = EXPORTED
 
     def unique(self) -> bool:
         """Whether exactly one reference to this storage exists and its memory is ours alone.

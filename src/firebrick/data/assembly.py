@@ -6,7 +6,7 @@ A ``Job`` says which samples a batch has and all that is random about it, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -255,6 +255,8 @@ class Maker:
             batch = self._attempt(job, "joining its samples", do.collate or stack, samples)
             like = structure_of(batch) if do.collate is None else None
         structure, arrays = _taken_apart(batch)
+        if do.whole:
+            self._attempt(job, "reading its samples", _check_rows, arrays, rows)
         at, changed, batch = 0, None, None
         for change in do.augment:
             words = job.words[:rows, at : at + change.per_sample]
@@ -310,6 +312,17 @@ def _taken_apart(batch: Any) -> tuple[Structure, list[Any]]:
         batch = tuple(batch)
     structure = structure_of(batch)
     return structure, structure.leaves(batch)
+
+
+def _check_rows(arrays: Sequence[Any], rows: int) -> None:
+    """See that ``fetch`` gave a row for each number that it was asked for."""
+    shapes = [np.shape(a) for a in arrays]
+    if any(shape[:1] != (rows,) for shape in shapes):
+        raise LoaderError(
+            f"fetch of {rows} numbers gives arrays of {rows} rows",
+            f"shapes {', '.join(str(list(shape)) for shape in shapes)}",
+            "return the samples of just these numbers, in their order",
+        )
 
 
 def _changed(structure: Structure, count: int, arrays: Any) -> tuple[Structure, list[Any]]:

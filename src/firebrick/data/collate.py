@@ -13,6 +13,7 @@ import numpy as np
 from firebrick.backends.numpy.dlpack import imported
 from firebrick.core.settings import python_numbers
 from firebrick.core.tensor import Tensor
+from firebrick.data.dataset import unmasked
 from firebrick.data.errors import LoaderError
 from firebrick.data.structure import Structure, structure_of
 
@@ -135,7 +136,7 @@ def pad_collate(
     made: list[Array] = []
     for at, column in enumerate(zip(*rows, strict=True)):
         if at in columns:
-            made += _padded([np.asarray(v) for v in column], value, sizes)
+            made += _padded([_array(v) for v in column], value, sizes)
         else:
             made.append(collate(column))
     return tuple(made)
@@ -156,7 +157,7 @@ def _array(value: Any) -> Array:
             return imported(value)
         except (BufferError, RuntimeError, TypeError, ValueError):  # what has no DLPack may still have __array__
             pass
-    return np.asarray(value)
+    return unmasked("a value of a sample", value)
 
 
 def _check_kinds(arrays: Sequence[Array]) -> None:
@@ -190,10 +191,19 @@ def _padded(values: list[Array], value: float, sizes: Sequence[int]) -> tuple[Ar
                 f"sequences of at most {sizes[-1]} elements", f"{longest} in sample {int(lengths.argmax())} of the batch",
                 "add a larger size, or cut the sequence",
             )  # fmt: skip
-    out = np.full((len(values), size, *values[0].shape[1:]), value, np.result_type(*values))
+    dtype = np.result_type(*values)
+    if dtype.kind in "iub" and not _holds(dtype, value):
+        raise LoaderError(f"pad_collate: value is a number that {dtype} has", f"value={value!r:.40}", "pass e.g. value=0")
+    out = np.full((len(values), size, *values[0].shape[1:]), value, dtype)
     for row, v in zip(out, values, strict=True):
         row[: len(v)] = v
     return out, lengths
+
+
+def _holds(dtype: np.dtype[Any], value: float) -> bool:
+    """Whether a number is one of an integer dtype, or of bool."""
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(low <= value <= high and value == int(value))
 
 
 def _shapes(samples: Sequence[Any]) -> str:

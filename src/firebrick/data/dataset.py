@@ -23,6 +23,23 @@ from firebrick.random.generator import check_seed
 Array = np.ndarray[Any, Any]
 
 
+def unmasked(name: str, value: Any) -> Array:
+    """A value as an array; refused where elements that are hidden or absent would appear as numbers.
+
+    Raises:
+        LoaderError: It is a masked array of NumPy, or an array of Arrow with nulls.
+    """
+    hidden = isinstance(value, np.ma.MaskedArray)
+    nulls = getattr(value, "null_count", 0) if type(value).__module__.startswith("pyarrow") else 0
+    if hidden or nulls:
+        raise LoaderError(
+            "data sets hold arrays without a mask or absent values",
+            f"{name}: a NumPy masked array" if hidden else f"{name}: an array of Arrow with {nulls} nulls",
+            "fill it first: x.filled(value)" if hidden else "fill it first: x.fill_null(value)",
+        )
+    return np.asarray(value)
+
+
 class Dataset(Protocol):
     """Anything with a length and samples by number: arrays or numbers, single or in tuples, dicts and dataclasses.
 
@@ -81,7 +98,7 @@ class ArrayDataset:
                     f"arrays[{i}]: a tensor {a.aval} on {a.device}",
                     f"pass arrays[{i}].numpy()",
                 )
-        self.arrays: tuple[Array, ...] = tuple(np.asarray(a) for a in arrays)
+        self.arrays: tuple[Array, ...] = tuple(unmasked(f"arrays[{i}]", a) for i, a in enumerate(arrays))
         shapes = ", ".join(f"arrays[{i}]: {a.dtype}{list(a.shape)}" for i, a in enumerate(self.arrays))
         if any(a.ndim == 0 for a in self.arrays) or len({len(a) for a in self.arrays}) > 1:
             raise LoaderError(

@@ -38,7 +38,15 @@ from firebrick.data.identity import Facts, Fingerprint, check_cursor, check_form
 from firebrick.data.order import BLOCK, SORTED
 from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.positions import Positions, Shard, Slice
-from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order, computes_positions
+from firebrick.data.samplers import (
+    BucketSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    WeightedSampler,
+    checked_order,
+    computes_positions,
+)
 from firebrick.data.stream import IterableDataset
 from firebrick.data.structure import Structure
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
@@ -216,7 +224,13 @@ class DataLoader(Generic[Batch]):
         if self.sampler is None:
             return n, RandomSampler(n) if self.shuffle else SequentialSampler(n)
         who = f'the sampler of loader "{self.name}"'
+        if isinstance(self.sampler, type) or not callable(self.sampler):
+            raise LoaderError(
+                f"{who} is a function of seed and epoch, or a sampler made of its numbers", f"{self.sampler!r:.60}",
+                "data.SubsetSampler(indices) draws those of a list; a sampler of PyTorch is written as a function",
+            )  # fmt: skip
         if not computes_positions(self.sampler):
+            self._check_size(who, n)
             return len(checked_order(who, self.sampler(self.seed, 0), end=n)), self.sampler
         sampler: Any = self.sampler
         count = _integer(f"samples of {who}", sampler.samples)
@@ -226,8 +240,18 @@ class DataLoader(Generic[Batch]):
                 f"{count} numbers from 0 to {getattr(sampler, 'limit', 0) - 1}" if count > 0 else f"{count} numbers",
                 "check them",
             )
+        self._check_size(who, n)
         self._numbers(sampler, 0, np.arange(min(count, 1024)))
         return count, sampler
+
+    def _check_size(self, who: str, n: int) -> None:
+        """See that a sampler that was made of something of each sample has it of each."""
+        if isinstance(self.sampler, BucketSampler | WeightedSampler) and self.sampler.size != n:
+            things = "weights" if isinstance(self.sampler, WeightedSampler) else "lengths"
+            raise LoaderError(
+                f"{who} is made of {things}, one for each sample", f"{self.sampler.size} {things} for {n} samples",
+                "give weight 0 to those that are not to be drawn" if things == "weights" else "load a Subset of the data set",
+            )  # fmt: skip
 
     def _numbers(self, sampler: Any, epoch: int, positions: Array) -> Array:
         """What a sampler that computes positions gives for some."""

@@ -207,6 +207,7 @@ class WeightedSampler:
                 "pass e.g. 1 / (number of samples of its class)",
             )
         self.samples = whole("WeightedSampler", "samples", len(given) if samples is None else samples, 1)
+        self.size = len(given)  # of the data set
         self._last = int(np.flatnonzero(given)[-1])
         self._ends = np.cumsum(given)
 
@@ -265,6 +266,7 @@ class BucketSampler:
 
     def __init__(self, lengths: Sequence[int] | Array, batch_size: int, pool: int = 100) -> None:
         self.lengths = checked_order("BucketSampler", lengths, "lengths")
+        self.size = len(self.lengths)  # of the data set
         self.batch_size = whole("BucketSampler", "batch_size", batch_size, 1)
         self.pool = whole("BucketSampler", "pool", pool, 1)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.settings import whole
+from firebrick.data.dataset import unmasked
 from firebrick.data.errors import LoaderError
 
 Array = np.ndarray[Any, Any]
@@ -36,7 +37,7 @@ class WindowDataset:
     """
 
     def __init__(self, values: Any, look_back: int, horizon: int) -> None:
-        self.values: Array = np.asarray(values)
+        self.values: Array = unmasked("values", values)
         if self.values.ndim != 2 or self.values.dtype.kind != "f":
             raise LoaderError(
                 "a WindowDataset takes a floating array [rows, series]",

@@ -16,7 +16,7 @@ from firebrick.functions.creation import full
 from firebrick.functions.elementwise import astype, sqrt, where
 from firebrick.functions.movement import broadcast_to
 from firebrick.random import Generator
-from firebrick.random.settings import Bounds, check_parameter
+from firebrick.random.settings import Bounds, check_parameter, check_rounded
 
 Parameters = Mapping[str, tuple[Any, Bounds]]
 Value = Tensor | float
@@ -60,7 +60,9 @@ class Distribution:
             if other.dtype.kind == "float":
                 self.dtype = promote(self.dtype, other.dtype) or self.dtype
         made = {}
-        for key, (value, _) in parameters.items():
+        for key, (value, bounds) in parameters.items():
+            if not isinstance(value, Tensor):
+                check_rounded(name, key, value, bounds, self.dtype)
             made[key] = (
                 astype(value, self.dtype, copy=False)
                 if isinstance(value, Tensor)

@@ -63,7 +63,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         dtype: Dtype of the result. Nothing narrows unless this says so. An integer scalar, also one in a list, must lie in its
             range; an array or a tensor is cast as by ``astype``.
         device: Device of the result; by default that of a tensor, else the default device.
-        copy: A NumPy array is copied unless False, which borrows its memory (host engines; never written) or raises.
+        copy: An array of NumPy or another library is copied unless False, which borrows its memory (never written) or raises.
             A tensor that needs no cast and no move is returned itself unless True.
 
     Raises:
@@ -101,7 +101,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if isinstance(obj, (list, tuple)) and _has_tensors(obj):
         return _stack(obj, dtype, goal if device is not None else None)
     if not isinstance(obj, (bool, int, float, complex, list, tuple)) and hasattr(obj, "__dlpack__"):
-        x = from_dlpack(obj, device=device, copy=copy)
+        x = from_dlpack(obj, device=device, copy=copy is not False)
         return x if dtype is None else astype(x, dtype, copy=False)
     if copy is False:
         raise ConfigError(
@@ -311,6 +311,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return reshape(found, found.shape) if found is x else found  # another handle, which += of x does not change
     if not hasattr(x, "__dlpack__"):
         raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
+    if getattr(x, "requires_grad", False) is True and hasattr(x, "detach"):
+        raise OperandError(
+            "no gradient of another library passes into a tensor",
+            f"a {type(x).__name__} that requires a gradient",
+            "pass x.detach()",
+        )
     for lazy in ("neg", "conj"):  # of PyTorch's views, whose memory holds other numbers
         if hasattr(x, f"resolve_{lazy}"):
             x = getattr(x, f"resolve_{lazy}")()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import isfinite
 from typing import Any, Never
 
 import numpy as np
@@ -125,7 +126,8 @@ def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
         info = dtypes.iinfo(dt)
         if not info.min <= value <= info.max:  # False for NaN
             want = f"{where}: fill_value must lie in the range of {dt.name}, [{info.min}, {info.max}]"
-            raise DTypeError(want, f"fill_value={value!r:.60}", "choose a wider dtype")
+            remedy = "choose a wider dtype" if isinstance(value, int) or isfinite(value) else "choose a floating dtype"
+            raise DTypeError(want, f"fill_value={value!r:.60}", remedy)
         return np.asarray(value, dt.np)
     try:
         whole = float if dt.itemsize == 8 else number  # which any narrower float rounds once

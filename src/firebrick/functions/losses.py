@@ -63,7 +63,8 @@ def cross_entropy(
         labels: Integer tensor [batch, …] (or 0-d) with values in [0, classes), or floating probabilities of logits' shape.
         weight: Floating tensor [classes]: how much each class counts.
         label_smoothing: Share of the probability spread over all classes, in [0, 1].
-        ignore_index: Label that counts as no sample; None ignores none. The mean over no sample is 0, with gradient 0.
+        ignore_index: Label that counts as no sample; None ignores none. The mean over no sample is 0, with gradient
+            0, as that of an empty batch.
         reduction: "mean", "sum" or "none".
 
     Returns:
@@ -109,7 +110,8 @@ def cross_entropy(
     if kept is not None:
         spread = where(kept, spread, 0.0)
     if reduction == "mean":
-        spread = mean(spread) if weight is None and kept is None else _weighted_mean(spread, labels, weight, kept)
+        plain = weight is None and kept is None
+        spread = _over_samples(spread, reduction) if plain else _weighted_mean(spread, labels, weight, kept)
     elif reduction == "sum":
         spread = sum_(spread)
     return loss * (1.0 - label_smoothing) + spread * label_smoothing
@@ -126,7 +128,7 @@ def _cross_entropy_of_probabilities(
     scores = log_softmax(logits, axis=axis)
     if weight is not None:
         scores = scores * _along(weight, axis, logits.ndim)
-    return reduce_loss(-sum_(scores * probabilities, axis=axis), reduction)
+    return _over_samples(-sum_(scores * probabilities, axis=axis), reduction)
 
 
 @in_float32
@@ -140,7 +142,8 @@ def nll_loss(
         log_probabilities: Floating tensor [batch, classes, …] or [classes].
         labels: Integer tensor [batch, …] (or 0-d), values in [0, classes).
         weight: Floating tensor [classes]; a mean divides by the weights of the labels.
-        ignore_index: Label that counts as no sample; None ignores none. The mean over no sample is 0, with gradient 0.
+        ignore_index: Label that counts as no sample; None ignores none. The mean over no sample is 0, with gradient
+            0, as that of an empty batch.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -173,7 +176,12 @@ def _negative_log_likelihood(
         losses = where(kept, losses, 0.0)
     if reduction == "mean" and (weight is not None or kept is not None):
         return _weighted_mean(losses, safe, weight, kept)
-    return reduce_loss(losses, reduction)
+    return _over_samples(losses, reduction)
+
+
+def _over_samples(losses: Tensor, reduction: str) -> Tensor:
+    """Losses of samples as they are, their sum or their mean; the mean over no sample is 0."""
+    return reduce_loss(losses, reduction if losses.size or reduction == "none" else "sum")
 
 
 def _weighted_mean(losses: Tensor, labels: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:

@@ -281,7 +281,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     Args:
         x: Tensor [..., m, n].
         full_matrices: Complete U to [..., m, m] and Vh to [..., n, n]. The further vectors are arbitrary, so they have no
-            gradient.
+            gradient, and forward mode, which computes the derivative of all results, needs ``False`` unless m = n.
 
     Returns:
         ``U`` [..., m, k], ``S`` [..., k], real, and ``Vh`` [..., k, n], with k = min(m, n) unless completed.

@@ -86,7 +86,7 @@ def layer_norm(
     """
     _floating("layer_norm", x, weight=weight, bias=bias)
     over = _trailing("layer_norm", x, shape, weight=weight, bias=bias)
-    eps = number("layer_norm", "eps", eps)
+    eps = number("layer_norm", "eps", eps, least=0)
     x = wide(x)
     if weight is not None and bias is not None:
         if len(over) == 1:
@@ -119,7 +119,7 @@ def rms_norm(x: Tensor, /, *, weight: Tensor | None = None, shape: Any = None, e
     _floating("rms_norm", x, weight=weight)
     over = _trailing("rms_norm", x, shape, weight=weight)
     if eps is not None:
-        eps = number("rms_norm", "eps", eps)
+        eps = number("rms_norm", "eps", eps, least=0)
     x = wide(x)
     gain = constant(1.0, x.dtype, x.device) if weight is None else weight.reshape(-1)
     y: Tensor = bind(OPS["rms_norm"], (_rows(x, over), gain), {"eps": x.dtype.eps if eps is None else eps})
@@ -154,7 +154,7 @@ def batch_norm(
         [[0.0], [2.0]]
     """
     check_channels("batch_norm", x, weight=weight, bias=bias, mean=mean, variance=variance)
-    eps = number("batch_norm", "eps", eps)
+    eps = number("batch_norm", "eps", eps, least=0)
     if (mean is None) != (variance is None):
         raise ShapeError("batch_norm: mean and variance are given together", "one of them", "pass both, or neither")
     if mean is None or variance is None:
@@ -208,7 +208,7 @@ def instance_norm(
         [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
     check_channels("instance_norm", x, weight=weight, bias=bias)
-    eps = number("instance_norm", "eps", eps)
+    eps = number("instance_norm", "eps", eps, least=0)
     return instance_norm_with_statistics(x, weight, bias, eps, "instance_norm")[0]
 
 
@@ -248,7 +248,7 @@ def group_norm(
         [[-1.0, 1.0, -1.0, 1.0]]
     """
     check_channels("group_norm", x, weight=weight, bias=bias)
-    eps, groups = number("group_norm", "eps", eps), python_scalar(groups)
+    eps, groups = number("group_norm", "eps", eps, least=0), python_scalar(groups)
     n, c = x.shape[:2]
     if type(groups) is not int or groups < 1 or c % groups:
         raise ShapeError(

@@ -36,6 +36,8 @@ class Flat:
             fn: The function's name, for messages.
         """
         kind = type(v)
+        if kind is list or kind is tuple:  # first, and without the questions below: most calls of models have one
+            return self._sequence(path, v, fn)
         if isinstance(v, Tensor):
             self.tensors.append(v)
             frozen = None if kind is Tensor else getattr(v, "frozen", None)  # which a plain tensor has not
@@ -50,16 +52,7 @@ class Flat:
             part = plain_key(v)
             described = repr(v)
         elif isinstance(v, (list, tuple)):
-            if self.named is not None:
-                self.named.append((path, f"{kind.__name__} of {len(v)}"))
-            parts: list[Any] = [kind]
-            for i, item in enumerate(v):
-                if type(item) is Tensor and self.named is None:  # without a call and a path: lists of parameters are long
-                    self.tensors.append(item)
-                    parts.append((Tensor, item.shape, item.dtype, item.device, None))
-                else:
-                    parts.append(self.key(f"{path}[{i}]", item, fn))
-            return tuple(parts) if kind is list or kind is tuple else (*parts, self._attributes(path, v))
+            return (*self._sequence(path, v, fn), self._attributes(path, v))
         elif isinstance(v, dict):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} with {', '.join(map(str, v))}"))
@@ -73,6 +66,20 @@ class Flat:
         if self.named is not None:
             self.named.append((path, described))
         return part
+
+    def _sequence(self, path: str, v: Any, fn: str) -> tuple[Any, ...]:
+        """The key of a list or tuple and its items."""
+        kind, named, tensors = type(v), self.named, self.tensors
+        if named is not None:
+            named.append((path, f"{kind.__name__} of {len(v)}"))
+        parts: list[Any] = [kind]
+        for i, item in enumerate(v):
+            if type(item) is Tensor and named is None:  # without a call and a path: lists of parameters are long
+                tensors.append(item)
+                parts.append((Tensor, item.shape, item.dtype, item.device, None))
+            else:
+                parts.append(self.key(f"{path}[{i}]", item, fn))
+        return tuple(parts)
 
     def _attributes(self, path: str, v: Any) -> Any:
         """The key of what a container has besides its items: a user's class, attributes, a default factory."""

@@ -86,9 +86,9 @@ class Entries:
 
     def walk(self, objects: list[tuple[str, Any]]) -> Walk:
         """The walk from these arguments: the kept one if nothing that it saw has been replaced, else a new one."""
-        where = tuple([id(v) for _, v in objects])
+        where = tuple([id(v) for _, v in objects]) if objects else ()
         walk = self.walks.get(where)
-        if walk is not None and walk.of(objects) and walk.fresh():
+        if walk is not None and (not objects or walk.of(objects)) and walk.fresh():
             return walk
         return self.look(objects)
 

@@ -86,6 +86,7 @@ class Jit(Generic[P, R]):
         self._signature = Signature(fn, static_argnames)
         self.name = self._signature.name
         self._entries = Entries((self.name, fn))
+        self._latest: Entry | None = None  # the one that the last call used, which stands last among the kept ones
         self.traces = 0
         self._warned = WARNED
 
@@ -130,11 +131,12 @@ class Jit(Generic[P, R]):
         entry = graphs.get(key)
         if entry is None:
             entry, walk = self._missing(key, args, kwargs, walk)
-        else:
+        elif entry is not self._latest:
             try:  # noqa: SIM105 - quicker so
                 graphs.move_to_end(key)
             except KeyError:  # another thread has just evicted it
                 pass
+        self._latest = entry
         if entry.changed and not key[-1] and (shared := shared_tensors(flat.tensors, walk)):
             count = len(flat.tensors)
             if any(i in entry.changed or count + at in entry.changed for i, at in shared):

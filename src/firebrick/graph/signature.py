@@ -93,6 +93,10 @@ class Signature:
         parts: list[Any] = []
         for i, v in enumerate(args):
             name = positional[i] if i < known else self.named(i)  # without a call, since this runs at each call of a function
+            if type(v) is Tensor and not static and flat.named is None:
+                flat.tensors.append(v)
+                parts.append((Tensor, v.shape, v.dtype, v.device, None))
+                continue
             parts.append(self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name))
         for name in sorted(kwargs) if kwargs else ():
             v = kwargs[name]
@@ -126,17 +130,20 @@ class Signature:
 def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
     """The key of a call: ``(spec, number of the walk, ties, tracked, ambient, shared)``."""
     tracked: tuple[int, ...] = ()
-    if grad_enabled() and not (untracked(flat.tensors) and untracked(walk.tensors)):
-        tracked = tuple([i for i, t in enumerate([*flat.tensors, *walk.tensors]) if t.node is not None])
-    ids = [id(t) for t in flat.tensors]
+    tensors, captured = flat.tensors, walk.tensors
+    if grad_enabled() and not (untracked(tensors) and (not captured or untracked(captured))):
+        tracked = tuple([i for i, t in enumerate([*tensors, *captured]) if t.node is not None])
+    ids = list(map(id, tensors))
     ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     shared: tuple[tuple[int, int], ...] = ()
     # a parameter that is an argument too: a plain tensor counts only where code asks for identities, or where the graph changes
     # it, which the call looks at
-    if not walk.ids.isdisjoint(ids) and (
-        walk.identity or any(type(t) is not Tensor and id(t) in walk.ids for t in flat.tensors)
+    if (
+        captured
+        and not walk.ids.isdisjoint(ids)
+        and (walk.identity or any(type(t) is not Tensor and id(t) in walk.ids for t in tensors))
     ):
-        shared = shared_tensors(flat.tensors, walk)
+        shared = shared_tensors(tensors, walk)
     return spec, walk.number, ties, tracked, tuple([f() for f in AMBIENT]), shared
 
 

@@ -76,7 +76,7 @@ def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
     captured = {i: (titles[i], handles[position]) for i, position in enumerate(program.positions) if position >= given}
     captured |= {i: (titles[i], t) for i, t in program.fixed.items()}
     results = []
-    made: list[int] = []
+    made: list[int] = []  # what the recipe makes, by the numbers that it has there
     for _, _, (plain, recipe) in entry.recipe[2]:
         path = str(plain[1])
         if recipe[0] == "new":
@@ -85,6 +85,7 @@ def standalone(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Standalone:
         if recipe[0] not in ("new", "again"):
             _refuse(name, f"{path} is an argument or a captured tensor itself", "return only what is computed")
         results.append((path, made[-1] if recipe[0] == "new" else made[recipe[1]]))
+        made.append(-1)  # the pair of the name and the tensor
     outputs = program.graph.outputs
     checks = {outputs[o]: check.error() for o, check in program.checks}
     return Standalone(program.graph, tuple(at.get(k) for k in range(given)), captured, tuple(results), tuple(checks.items()))

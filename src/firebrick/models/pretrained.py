@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
+from firebrick.functions.elementwise import astype, equal
 from firebrick.functions.movement import concat, matrix_transpose, split
+from firebrick.functions.utility import all as all_
 from firebrick.models.gpt import GPT
 
 _BLOCK = re.compile(r"(?:transformer\.|model\.)?(?:h|layers)\.(\d+)\.(.+)")
@@ -21,7 +24,8 @@ def gpt2(state: Mapping[str, Any], *, heads: int | None = None, device: Any = No
 
     Args:
         state: Values by the names of GPT-2 (``h.0.attn.c_attn.weight``), with or without "transformer." before them: tensors
-            of Firebrick or PyTorch, or arrays, such as a safetensors file has.
+            of Firebrick or PyTorch, or arrays, such as a safetensors file has. An ``lm_head.weight`` that differs from
+            ``wte.weight`` is a head of its own.
         heads: Attention heads; one for each 64 features by default, as in all sizes of GPT-2.
         device: Device of the model.
 
@@ -45,7 +49,13 @@ def gpt2(state: Mapping[str, Any], *, heads: int | None = None, device: Any = No
     named = {"embed.weight": words, "position": places}
     for i in range(layers):
         of, to = f"h.{i}.", f"blocks.{i}."
-        weights = split(matrix_transpose(found.take(of + "attn.c_attn.weight")), (dim, dim, dim), axis=0)
+        together = found.take(of + "attn.c_attn.weight")
+        if together.shape != (dim, 3 * dim):
+            raise ConfigError(
+                f"gpt2: {of}attn.c_attn.weight is [{dim}, {3 * dim}]: inputs, then queries, keys and values",
+                describe("it", together), "transpose the weights of linear layers",
+            )  # fmt: skip
+        weights = split(matrix_transpose(together), (dim, dim, dim), axis=0)
         biases = split(found.take(of + "attn.c_attn.bias"), (dim, dim, dim), axis=0)
         for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True):
             named |= {f"{to}{name}.weight": weight, f"{to}{name}.bias": bias}
@@ -55,11 +65,19 @@ def gpt2(state: Mapping[str, Any], *, heads: int | None = None, device: Any = No
         for ours, theirs in (("norm1", "ln_1"), ("norm2", "ln_2")):
             named |= {f"{to}{ours}.{kind}": found.take(f"{of}{theirs}.{kind}") for kind in ("weight", "bias")}
     named |= {f"norm.{kind}": found.take(f"ln_f.{kind}") for kind in ("weight", "bias")}
-    found.drop("lm_head.weight")  # the token embeddings
+    tied = "lm_head.weight" not in found
+    if not tied:
+        head = found.take("lm_head.weight")
+        tied = head.shape == words.shape and bool(all_(equal(astype(head, words.dtype, copy=False), words)))
+        named |= {} if tied else {"head.weight": head}
+    if heads is None and dim % 64:
+        raise ConfigError(
+            "gpt2: one head for each 64 features, unless heads is given", f"{dim} features", "see the model's config (n_head)"
+        )
     hidden = named["blocks.0.feed.linear1.weight"].shape[0] if layers else 4 * dim
     return found.loaded(named, lambda: GPT(
         vocabulary, length=length, dim=dim, heads=dim // 64 if heads is None else heads, layers=layers, hidden=hidden,
-        norm="layer", feed_forward="gelu_tanh", positions="learned", bias=True, dtype=words.dtype, device=device,
+        norm="layer", feed_forward="gelu_tanh", positions="learned", bias=True, tied=tied, dtype=words.dtype, device=device,
     ))  # fmt: skip
 
 
@@ -139,11 +157,10 @@ class _Names:
         if name not in self.left:
             raise ConfigError(f"{self.where}: the state has {name}", f"{len(self.left)} other names", "check the file's names")
         value = self.left.pop(name)
-        return value if isinstance(value, Tensor) and self.device is None else asarray(value, device=self.device)
-
-    def drop(self, name: str) -> None:
-        """Leave a name out, if it is there."""
-        self.left.pop(name, None)
+        if isinstance(value, Tensor) and self.device is None:
+            return value
+        detach = getattr(value, "detach", None)  # PyTorch exports no tensor that requires a gradient
+        return asarray(detach() if callable(detach) else value, device=self.device)
 
     def loaded(self, named: dict[str, Tensor], make: Callable[[], GPT]) -> GPT:
         """The model that ``make`` builds, with these values, in evaluation."""

@@ -285,8 +285,7 @@ class MultiheadAttention(Module):
         if mask is not None:
             whole = self._four(mask, "mask", (batch, self.heads, n, m))
         if key_mask is not None:
-            if not isinstance(key_mask, Tensor):
-                raise not_a_tensor("MultiheadAttention", "key_mask", key_mask, q.device.name)
+            self._check_kind(key_mask, "key_mask")
             if key_mask.shape != (batch, m):
                 raise ShapeError(
                     f"MultiheadAttention: key_mask is [batch, keys], here [{batch}, {m}]",
@@ -309,14 +308,18 @@ class MultiheadAttention(Module):
     def _bias(self, bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         return None if bias is None else self._four(bias, "bias", (q.shape[0], self.heads, q.shape[2], k.shape[2]))
 
-    def _four(self, t: Any, name: str, goal: tuple[int, ...]) -> Tensor:
-        """A mask or bias with four axes, or two."""
+    def _check_kind(self, t: Any, name: str) -> None:
+        """See that a mask is a tensor of bools, and a bias one of floats."""
         if not isinstance(t, Tensor):
             raise not_a_tensor("MultiheadAttention", name, t, self._weight.device.name)
         wanted = "float" if name == "bias" else "bool"
         if t.dtype.kind != wanted:
             remedy = "compare it, for example mask > 0; True is where a query may look" if wanted == "bool" else "cast it"
             raise DTypeError(f"MultiheadAttention: {name} needs a {wanted} dtype", describe(name, t), remedy)
+
+    def _four(self, t: Any, name: str, goal: tuple[int, ...]) -> Tensor:
+        """A mask or bias with four axes, or two."""
+        self._check_kind(t, name)
         four = expand_dims(t, axis=1) if t.ndim == 3 else t
         if four.ndim not in (2, 4) or any(a not in (1, b) for a, b in zip(four.shape, goal[-four.ndim :], strict=True)):
             batch, heads, n, m = goal

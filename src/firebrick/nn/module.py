@@ -301,6 +301,9 @@ class Module:
         """This module (path "") and all its parts, each once, in the order of their attributes."""
         return [("", self), *((n, m) for n, m in _walk(self) if isinstance(m, Module))]
 
+    def _optimized_by(self, path: str, optimizer: Any) -> None:
+        """Raise an error, or warn, if an optimizer that is made for a model cannot train this part of it."""
+
     def named_modules(self) -> list[tuple[str, Module]]:
         """``modules()``, by the name that it has in PyTorch."""
         return self.modules()

@@ -10,6 +10,7 @@ from firebrick.core.docstrings import documented_like
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
@@ -55,7 +56,8 @@ class _ChannelNorm(Module):
                 f"{name}: momentum lies in [0, 1], or is None for the average over all batches", f"momentum = {momentum!r}",
                 "pass the weight of the newest batch, e.g. 0.1",
             )  # fmt: skip
-        self.features, self.eps, self.momentum = features, eps, momentum
+        self.features, self.momentum = features, momentum
+        self.eps = number(type(self).__name__, "eps", eps, least=0)
         how: dict[str, Any] = {"dtype": dtype, "device": device}
         self.weight = initial.constant((features,), 1.0, **how) if affine else None
         self.bias = initial.constant((features,), 0.0, **how) if affine else None
@@ -301,7 +303,8 @@ class GroupNorm(Module):
             raise ConfigError(
                 "GroupNorm: groups divides features", f"groups = {groups}, features = {features}", "choose a divisor"
             )
-        self.groups, self.features, self.eps = groups, features, eps
+        self.groups, self.features = groups, features
+        self.eps = number("GroupNorm", "eps", eps, least=0)
         self.weight = initial.constant((features,), 1.0, dtype=dtype, device=device) if affine else None
         self.bias = initial.constant((features,), 0.0, dtype=dtype, device=device) if affine else None
 
@@ -384,7 +387,8 @@ class LayerNorm(Module):
         self, features: int | tuple[int, ...], eps: float = 1e-5, affine: bool = True, bias: bool = True, *,
         dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
-        self.features, self.eps = features, eps
+        self.features = features
+        self.eps = number("LayerNorm", "eps", eps, least=0)
         shape = _sizes("LayerNorm", features)
         self.weight = initial.constant(shape, 1.0, dtype=dtype, device=device) if affine else None
         self.bias = initial.constant(shape, 0.0, dtype=dtype, device=device) if affine and bias else None
@@ -429,7 +433,8 @@ class RMSNorm(Module):
         self, features: int | tuple[int, ...], eps: float | None = None, affine: bool = True, *, dtype: Any = None,
         device: Any = None,
     ) -> None:  # fmt: skip
-        self.features, self.eps = features, eps
+        self.features = features
+        self.eps = None if eps is None else number("RMSNorm", "eps", eps, least=0)
         self.weight = initial.constant(_sizes("RMSNorm", features), 1.0, dtype=dtype, device=device) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:

@@ -99,6 +99,11 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
             if value is None:
                 wrong.append(f"{name}: {kind} is neither a Firebrick tensor nor a NumPy array, and has no DLPack")
                 continue
+        if isinstance(value, np.ma.MaskedArray):
+            wrong.append(f"{name}: a NumPy masked array, to be filled first: x.filled(value)")
+            continue
+        if isinstance(value, np.ndarray) and not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
         shape, dt = tuple(value.shape), as_dtype(value.dtype)
         if shape != t.shape or dt is not t.dtype:
             wrong.append(f"{name}: {dt.name}{list(shape)} for {t.dtype.name}{list(t.shape)}")

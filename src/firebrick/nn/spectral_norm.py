@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firebrick.autodiff.tape import no_grad, repeating
+from firebrick.autodiff.tape import no_grad
 from firebrick.core.commit import Commit
 from firebrick.core.errors import ConfigError
 from firebrick.core.operands import describe
@@ -91,7 +91,7 @@ class SpectralNorm(Module):
             *args: Those of the layer.
             **kwargs: Those of the layer.
         """
-        if self.training and not repeating():
+        if self.training:
             with no_grad():
                 u, v = self._improved(self._matrix(self.original), self.u, self.v, self.iterations)
                 commit = Commit()

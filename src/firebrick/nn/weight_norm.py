@@ -20,8 +20,8 @@ class WeightNorm(Module):
     """A layer whose weight is magnitude · direction / ‖direction‖, the norm taken for each index of one axis.
 
     The magnitude starts from the weight's norm and the direction from the weight itself, so the layer first computes what it
-    did. The wrapped layer's weight is no parameter any more, but shows the values of the latest call; another module that
-    shared it keeps the parameter to itself.
+    did. The wrapped layer has no such parameter any more, but its weight for each call, which ``normalized`` returns; another
+    module that shared it keeps the parameter to itself.
 
     Args:
         layer: Module with a parameter of that name.
@@ -58,7 +58,6 @@ class WeightNorm(Module):
             self.magnitude = Parameter(_norm(weight.detach(), self.axis), frozen=weight.frozen)
         self.direction = Parameter(weight.detach(), frozen=weight.frozen)
         object.__delattr__(layer, name)
-        self._show(weight.detach())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer computes with the weight that magnitude and direction give.
@@ -67,20 +66,24 @@ class WeightNorm(Module):
             *args: Those of the layer.
             **kwargs: Those of the layer.
         """
-        weight = self.direction * (self.magnitude / _norm(self.direction, self.axis))
-        shown = getattr(self.layer, self.name)
-        self._show(weight)
+        object.__setattr__(self.layer, self.name, self.normalized())
         try:
             return self.layer(*args, **kwargs)
         finally:
-            if shown.device is weight.device:  # the same handle, so that it may change under jit
-                self._show(shown)
-                shown._rebind(weight.detach())
-            else:
-                self._show(weight.detach())
+            object.__delattr__(self.layer, self.name)
 
-    def _show(self, weight: Tensor) -> None:
-        object.__setattr__(self.layer, self.name, weight)
+    def normalized(self) -> Tensor:
+        """The weight with which the layer computes, magnitude · direction / ‖direction‖.
+
+        Returns:
+            Tensor of the weight's shape.
+
+        Example:
+            >>> import firebrick as fb
+            >>> fb.nn.WeightNorm(fb.nn.Linear(3, 2)).normalized().shape
+            (2, 3)
+        """
+        return self.direction * (self.magnitude / _norm(self.direction, self.axis))
 
     def describe(self) -> str:
         return f"{self.name}, axis={self.axis}"

@@ -169,7 +169,7 @@ def _check_determined(m: int, n: int, complete: bool) -> None:
         raise GradientError(
             "qr: a gradient needs as many columns of Q as are determined by x",
             f'mode="complete" of {m} × {n} matrices, whose last {m - n} columns of Q are arbitrary',
-            'use mode="reduced"',
+            'use mode="reduced"; of svd, full_matrices=False',
         )
 
 

@@ -8,6 +8,7 @@ that the scan meets first is the extreme: its index is reported and it takes the
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -256,14 +257,16 @@ def _sums_of_exp(x: Array, axis: int, reverse: bool) -> tuple[Array, Array]:
     """Running maxima, and the running sums of the exponentials of the differences from them, in float64."""
     lines = np.moveaxis(np.asarray(x, np.float64), axis, 0)
     lines = lines[::-1] if reverse else lines
-    top, total = lines.copy(), np.ones(lines.shape)
+    top = np.maximum.accumulate(lines, axis=0)
     with np.errstate(invalid="ignore"):
-        for i in range(1, len(lines)):
-            apart = np.where(lines[i] == top[i - 1], 0.0, -np.abs(lines[i] - top[i - 1]))
-            larger = (lines[i] > top[i - 1]) | (lines[i] != lines[i])
-            top[i] = np.where(larger, lines[i], top[i - 1])
-            small = np.exp(apart)
-            total[i] = np.where(larger, total[i - 1] * small + 1.0, total[i - 1] + small)
+        total = np.exp(np.where(lines == top, 0.0, lines - top))
+        # total[i] = total[i-1] · scale[i-1] + total[i], where the scale is 1 unless a line has a new maximum in i
+        scale = np.exp(np.where(top[:-1] == top[1:], 0.0, top[:-1] - top[1:]))
+        changed = np.flatnonzero((scale != 1.0).any(axis=tuple(range(1, lines.ndim)))) + 1
+        for first, end in pairwise([0, *changed.tolist(), len(lines)]):
+            if first:
+                total[first] += total[first - 1] * scale[first - 1]
+            np.cumsum(total[first:end], axis=0, out=total[first:end])
     found = (np.moveaxis(v[::-1] if reverse else v, 0, axis) for v in (top, total))
     top, total = found
     return top, total

@@ -33,6 +33,14 @@ def named(model: Any) -> list[tuple[str, Parameter]]:
     return out
 
 
+def parameters_for(optimizer: Any, model: Any) -> list[tuple[str, Parameter]]:
+    """``named`` of what an optimizer is made for, when the parts of a module agreed to be trained by it."""
+    found = named(model)
+    for path, part in model.modules() if isinstance(model, Module) else ():
+        part._optimized_by(path, optimizer)
+    return found
+
+
 def check_target(where: str, model: Any, parameters: Sequence[tuple[str, Parameter]]) -> None:
     """Raise ConfigError unless a model holds just these parameters."""
     if isinstance(model, Module):

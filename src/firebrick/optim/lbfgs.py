@@ -29,7 +29,7 @@ from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import Module, StateError
 from firebrick.optim.answers import no_parameters
-from firebrick.optim.checks import check_range, check_settings, check_target, named
+from firebrick.optim.checks import check_range, check_settings, check_target, parameters_for
 from firebrick.optim.line_search import Point, strong_wolfe
 from firebrick.optim.optimizer import Target, host, placed
 from firebrick.optim.restoring import check_like_constructor, count, rebuilt, wrong_kind
@@ -82,7 +82,7 @@ class LBFGS:
         self, model: Target, lr: float = 1.0, *, iterations: int = 20, evaluations: int | None = None, history: int = 100,
         line_search: str | None = None, tolerance_gradient: float = 1e-7, tolerance_change: float = 1e-9,
     ) -> None:  # fmt: skip
-        self._parameters = named(model)
+        self._parameters = parameters_for(self, model)
         if not self._parameters:
             raise no_parameters(model)
         check_range("LBFGS", "lr", lr, 0.0, float("inf"))

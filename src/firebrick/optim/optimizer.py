@@ -40,7 +40,7 @@ from firebrick.graph.replays import updated
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.answers import Updates, no_parameters
-from firebrick.optim.checks import check_beside, check_target, named
+from firebrick.optim.checks import check_beside, check_target, parameters_for
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups, plain_settings
 from firebrick.optim.rates import constant as constant_rate
 from firebrick.optim.repeated_update import TOGETHER, RepeatedUpdate, Row, operands_of
@@ -124,7 +124,7 @@ class Optimizer(ABC):
             cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, model: Target, lr: float | Schedule, settings: Any, groups: Rows = ()) -> None:
-        self._parameters = named(model)
+        self._parameters = parameters_for(self, model)
         if not self._parameters:
             raise no_parameters(model)
         if not is_dataclass(settings) or isinstance(settings, type):

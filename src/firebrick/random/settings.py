@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
@@ -82,6 +84,21 @@ def check_parameter(name: str, key: str, value: Any, bounds: Bounds) -> None:
         return OutOfRangeError(want, describe(key, value), "look at its values", op=name)
 
     check_values(lambda: bounds.hold(held), error)
+
+
+def check_rounded(name: str, key: str, value: Any, bounds: Bounds, dtype: DType) -> None:
+    """Check a number that is within the bounds, as a number of a dtype, which may be infinite or 0.
+
+    Raises:
+        ConfigError: It is not within the bounds any longer.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.asarray(float(value), dtype.np))
+    if not bounds.holds(rounded):
+        raise ConfigError(
+            f"{name}: {key} is {bounds} in {dtype.name}", f"{key}={value!r:.60}, which is {rounded} there",
+            "pass another one, or the parameters as tensors of a wider dtype", op=name,
+        )  # fmt: skip
 
 
 def check_values(ok: Callable[[], Tensor], error: Callable[[], Exception]) -> None:

@@ -107,6 +107,7 @@ def legalize_values(
     found = _operations(out)
     for needed, ops, rule in (
         (not capabilities.nan_min_max, {"min", "max"}, _nan_min_max),
+        (not capabilities.denormals, set(COMPARISONS), _comparison_of_bits),
         (not capabilities.nan_comparisons, set(COMPARISONS), _nan_comparison),
         (not capabilities.saturating_casts, {"cast"}, _saturate_cast),
         (not capabilities.total_integers, {"shl", "shr", "div", "rem"}, _define_integers),
@@ -326,6 +327,31 @@ def _nan_min_max(e: Expr, args: tuple[Expr, ...]) -> Expr:
         elif x.value != x.value:
             return x
     return out
+
+
+_SMALLEST_NORMAL = 2.0**-126
+"""Of float32."""
+
+
+def _comparison_of_bits(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A comparison of float32 by their bits, as denormal operands may be replaced by zeros in one of floats. Compared with a
+    number that is larger than those, zero is what they are."""
+    large = any(x.op == "const" and abs(float(x.value or 0.0)) >= _SMALLEST_NORMAL for x in args)
+    if e.op not in COMPARISONS or args[0].dtype != "float32" or args[0] is args[1] or large:
+        return rebuilt(e, args)
+    keys: list[Expr] = []
+    nan: Expr | None = None
+    for x in args:
+        bits = bitcast(x, "int32")
+        size = bits & 0x7FFFFFFF
+        keys.append(select(bits < 0, -size, size))  # of both zeros 0
+        if x.op != "const" or x.value != x.value:
+            found = size > 0x7F800000
+            nan = found if nan is None else nan | found
+    out = eq(*keys) if e.op == "ne" else binary(e.op, *keys)
+    if nan is not None:
+        out = out & ~nan
+    return ~out if e.op == "ne" else out
 
 
 def _nan_comparison(e: Expr, args: tuple[Expr, ...]) -> Expr:

@@ -17,12 +17,13 @@ import numpy as np
 from firebrick.backends.registry import find_device
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.lines import warn
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import shown
 from firebrick.train.checkpoint import Checkpoint
-from firebrick.train.errors import CheckpointError, TrainingError
+from firebrick.train.errors import CheckpointError, ResumeWarning, TrainingError
 from firebrick.train.history import Epoch
 from firebrick.train.packing import MALFORMED
 
@@ -42,7 +43,8 @@ class Callback:
     ``on_fit_begin``, before the first), after ``resume`` too, or ``learner.interrupts.stop()``, which ends it after the
     running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and ``on_epoch_end`` may change the model's values,
     frozen parameters, and the optimizer's learning rate and settings; the others may not, since a step may be running on
-    another thread's device or a checkpoint may be being written.
+    another thread's device or a checkpoint may be being written. What else is assigned to a learner (``learner.loss = …``) is
+    refused while ``fit`` runs, and is what the next one goes on with.
 
     What a callback raises ends ``fit``, which leaves the checkpoints and the learner as any other exception does: the run can
     be resumed, and ``fit`` can be called again.
@@ -250,11 +252,19 @@ class EarlyStopping(Callback):
         """The best number, its epoch, the epochs since then, and the values of the model and of averages."""
         return {
             "best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "values": dict(self._values),
-            "averages": dict(self._averages),
+            "averages": dict(self._averages), "monitor": self.monitor, "mode": self.mode,
         }  # fmt: skip
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state()``."""
+        """Go on from ``state()``; that of another number, or of the other mode, says nothing here: it begins anew."""
+        before = (state.get("monitor", self.monitor), state.get("mode", self.mode))
+        if before != (self.monitor, self.mode):
+            warn(
+                f'EarlyStopping begins anew: it followed monitor="{before[0]}", mode="{before[1]}", and follows '
+                f'monitor="{self.monitor}", mode="{self.mode}" from now on',
+                ResumeWarning,
+            )
+            return
         host = find_device("numpy")
         values = {n: v if isinstance(v, Tensor) else hooks.from_host(np.array(v), host) for n, v in state["values"].items()}
         self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]

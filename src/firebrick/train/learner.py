@@ -24,8 +24,9 @@ from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.random.generator import check_seed
 from firebrick.train import figures
+from firebrick.train.assigned import assigned
 from firebrick.train.batches import inputs_of
-from firebrick.train.callbacks import Callback, checked, notify, notify_of
+from firebrick.train.callbacks import Callback, notify, notify_of
 from firebrick.train.checkpoint import Checkpoint, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import Compiled, compiled_in, line_of
@@ -41,7 +42,7 @@ from firebrick.train.optimizers import Optimizers, several
 from firebrick.train.own_step import Minimizer, OwnStep, check_own_step
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
-from firebrick.train.preflight import check_learner, check_optimizer
+from firebrick.train.preflight import check_learner, check_undivided
 from firebrick.train.prepared import prepared, to_evaluate
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.readings import Readings
@@ -158,11 +159,9 @@ class Learner:
         step: Callable[[Minimizer, Any], Any] | None = None,
         target: str | None = None,
     ) -> None:
-        device = check_learner(model, loss, config, clip_norm=clip_norm, jit=jit, target=target, seconds=checkpoint_seconds)
-        self.model, self.optimizer, self.loss = model, optimizer, loss
-        if isinstance(optimizer, Mapping):
-            self.optimizer = several(model, optimizer, step)
-        check_optimizer(self.optimizer)
+        device = check_learner(model, config, seconds=checkpoint_seconds)
+        self.model, self.loss = model, loss
+        self.optimizer = several(model, optimizer, step) if isinstance(optimizer, Mapping) else optimizer
         self.optimizers: Optimizers | None = None  # by name, of a step of the user's
         self.moves = strategy is not None
         self.strategy: Strategy = strategy if strategy is not None else SingleDevice(device)
@@ -171,16 +170,19 @@ class Learner:
         self.config = dict(config or {})
         self.class_names = class_names
         self.clip_norm, self.jit, self.target = clip_norm, jit, target
-        self.accumulate = whole("Learner", "accumulate", accumulate, 1)
-        self.batches_per_step = whole("Learner", "batches_per_step", batches_per_step, 1)
-        self.ema: EMA | None = ema if ema is None or isinstance(ema, EMA) else EMA(model, ema)
+        self.accumulate, self.batches_per_step = accumulate, batches_per_step
+        check_undivided(
+            self.optimizer, self.strategy, accumulate=self.accumulate, batches_per_step=self.batches_per_step,
+            clip_norm=clip_norm,
+        )  # fmt: skip
+        self.ema: EMA | None = ema  # type: ignore[assignment]  # a decay makes one
         self.precision = precision_of(precision, model, self.strategy.devices)
-        self.own_step = step
         if step is not None:
             own = self.optimizer
             self.optimizers = own if isinstance(own, Optimizers) else Optimizers(model, {"optimizer": own})
             check_own_step(step, self.precision, self.strategy)
-        self.callbacks, self.metrics = checked(callbacks), named_metrics(metrics)
+        self.own_step = step
+        self.callbacks, self.metrics = callbacks, named_metrics(metrics)
         self.interrupts = Interrupts()
         self.progress = progress
         self.compiled: dict[str, Compiled] = {}
@@ -194,6 +196,9 @@ class Learner:
         run = None if self.out is None else RunDirectory(self.out, keep)
         self._snapshots = Snapshots(self, self._state, run, LossState(model, loss), checkpoint_seconds, steps)
         self._shown = ""  # what was last written of what is compiled
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, assigned(self.__dict__, name, value))
 
     def __repr__(self) -> str:
         names = [getattr(part, "__name__", type(part).__name__) for part in (self.model, self.optimizer, self.loss)]
@@ -238,7 +243,8 @@ class Learner:
         Args:
             train_loader: Gives batches (see ``target``). The loader itself is left as it is. A loader of PyTorch is taken as
                 ``fb.data.from_torch`` makes it.
-            valid_loader: Evaluated after each epoch; the epoch that does best on it is kept in ``best/``.
+            valid_loader: Evaluated after each epoch; the epoch that does best on it is kept in ``best/``: that of the highest
+                accuracy, and of equal ones or where there is none that of the lowest loss. Without it training's numbers count.
             epochs: Number of epochs in all.
             draw: Whether to draw the figures at the end.
 
@@ -394,7 +400,8 @@ class Learner:
     def load_best(self) -> Checkpoint:
         """Give the model, and averages of its parameters, the values of the epoch that did best, from the run directory.
 
-        The optimizer, the history and the place in the run stay as they are.
+        Best is as ``fit`` says, by accuracy and then loss; ``EarlyStopping`` goes by the number that it monitors, so its best
+        epoch may be another one. The optimizer, the history and the place in the run stay as they are.
 
         Returns:
             The checkpoint of that epoch.

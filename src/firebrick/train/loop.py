@@ -23,7 +23,7 @@ from firebrick.train import history
 from firebrick.train.batches import batches_of, grouped
 from firebrick.train.callbacks import notify
 from firebrick.train.compiled import Compiled, naming
-from firebrick.train.errors import TrainingInterrupted
+from firebrick.train.errors import TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation
 from firebrick.train.frozen import HOST_ENGINES
 from firebrick.train.history import Epoch
@@ -277,4 +277,7 @@ def batches_until_stopped(loader: DataLoader, learner: Learner) -> Iterator[Any]
 
 def _numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
     """The metrics that are one number, for the row of an epoch."""
+    for name, value in metrics.items():
+        if value is None or isinstance(value, str):
+            raise TrainingError(f"compute of the metric {name} returns a number or an array", f"{value!r:.60}", "correct it")
     return {f"{prefix}{n}": float(v) for n, v in metrics.items() if np.ndim(v) == 0}

@@ -78,6 +78,20 @@ def named_metrics(metrics: Any) -> dict[str, Metric]:
     return dict(given)
 
 
+_KIND = "(metric)"
+
+
+def kind_of(metric: Metric) -> str:
+    """A metric's class and settings, in one line: totals of one are those of another only where these are equal."""
+    settings = {k: v for k, v in vars(metric).items() if isinstance(v, bool | int | float | str | tuple | None)}
+    return f"{type(metric).__name__}({', '.join(f'{k}={v!r}' for k, v in settings.items() if not k.startswith('_'))})"
+
+
+def kinds_in(state: Mapping[str, Any]) -> dict[str, str]:
+    """What the further metrics of a ``Measures.state()`` are, by name; those of an earlier version are left out."""
+    return {n: m[_KIND] for n, m in state.items() if isinstance(m, Mapping) and isinstance(m.get(_KIND), str)}
+
+
 class Measures:
     """What is counted beside each step: the loss; accuracy of classes, or squared and absolute error of numbers; and further
     metrics.
@@ -94,6 +108,7 @@ class Measures:
         self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
         self.further = {n: copy(m) for n, m in (metrics or {}).items()}
         self._named = named
+        self._kinds = {n: kind_of(m) for n, m in self.further.items()}
         for metric in self.further.values():
             metric.reset()
 
@@ -172,7 +187,7 @@ class Measures:
 
     def state(self) -> dict[str, Any]:
         """What ``load_state`` takes: plain numbers."""
-        return {n: m.state() for n, m in self._all().items()}
+        return {n: m.state() | ({_KIND: self._kinds[n]} if n in self._kinds else {}) for n, m in self._all().items()}
 
     def load_state(self, state: Any) -> None:
         """Go on from ``state()``; that of an earlier version may lack errors of numbers.

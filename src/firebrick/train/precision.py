@@ -166,9 +166,9 @@ class MixedForward:
     scaler: LossScaler | None
 
     def __call__(self, model: Module, *batch: Tensor) -> tuple[Tensor, Any]:
-        def narrow(*inputs: Tensor) -> Any:
+        def narrow(*inputs: Any, **named: Any) -> Any:
             with autocast(self.dtype):
-                output = model(*inputs)
+                output = model(*inputs, **named)
             return trees.tree_map(_wide, output)
 
         loss, beside = self.forward(narrow, *batch)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from numbers import Real
 from typing import Any
 
 from firebrick.core.device import Device
@@ -44,7 +43,7 @@ _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
 def check_learner(
-    model: Module, loss: Any, config: Any, *, clip_norm: Any, jit: Any, target: Any, seconds: Any
+    model: Module, config: Any, *, seconds: Any
 ) -> Device:  # fmt: skip
     """The device of a learner's model, when its settings were checked.
 
@@ -59,10 +58,6 @@ def check_learner(
             f"model: {type(model).__module__.partition('.')[0]}'s {type(model).__name__}",
             "derive the model's class from nn.Module; the order of arguments is Learner(model, optimizer, loss)",
         )
-    if not callable(loss):
-        raise TrainingError(
-            "the loss is a function of output and target, or a module", f"loss={loss!r:.80}", "pass e.g. nn.CrossEntropyLoss()"
-        )
     parameters = model.parameters()
     if not parameters:
         raise TrainingError(
@@ -73,12 +68,6 @@ def check_learner(
     check_config(dict(config or {}))
     if not number("Learner", "checkpoint_seconds", seconds) >= 0.0:
         raise TrainingError("checkpoint_seconds is a number ≥ 0", repr(seconds), "pass math.inf for none by time")
-    if clip_norm is not None and not (isinstance(clip_norm, Real) and 0.0 < float(clip_norm) < float("inf")):
-        raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
-    if not isinstance(jit, bool):
-        raise TrainingError("jit is True or False", repr(jit), "pass one of the two")
-    if target is not None and not isinstance(target, str):
-        raise TrainingError("target is the key or field of the target, a text, or None", repr(target), 'pass e.g. "label"')
     return parameters[0].device
 
 
@@ -94,6 +83,36 @@ def check_optimizer(optimizer: Any) -> None:
         received = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else f"{optimizer!r:.80}"
         raise TrainingError(
             "a Learner trains with one optimizer, made for the model", received, "pass e.g. optim.Adam(model, lr=1e-3)"
+        )
+
+
+def check_undivided(
+    optimizer: Any, strategy: Strategy, *, accumulate: int, batches_per_step: int, clip_norm: Any
+) -> None:  # fmt: skip
+    """Raise TrainingError where an optimizer needs the gradient of one backward pass, and a step has a joined or scaled one.
+
+    Args:
+        optimizer: Of the learner. ``undivided``, where it has that, are the names of the parameters that need it.
+        strategy: Of the learner.
+        accumulate: Parts of a batch.
+        batches_per_step: Batches of a step.
+        clip_norm: Largest norm; None for none.
+    """
+    names = list(getattr(optimizer, "undivided", ()))
+    devices = ", ".join(d.name for d in strategy.devices)
+    settings = {
+        f"a strategy that divides batches ({type(strategy).__name__}, {devices})": strategy.joins,
+        f"accumulate={accumulate}": accumulate > 1, f"batches_per_step={batches_per_step}": batches_per_step > 1,
+        f"clip_norm={clip_norm}": clip_norm is not None,
+    }  # fmt: skip
+    received = [text for text, given in settings.items() if given]
+    if names and received:
+        more = f" and {len(names) - 1} others" if len(names) > 1 else ""
+        raise TrainingError(
+            f"{names[0]}{more}, which pulses update, have the gradient of one backward pass over the whole batch",
+            " and ".join(received),
+            "leave it out and train on one device; devices that are updated by arithmetic (analog.PulseType.NONE_WITH_DEVICE) "
+            "take any gradient",
         )
 
 
@@ -177,6 +196,20 @@ def _check(what: str, tensors: dict[str, Tensor], devices: tuple[Device, ...], r
         )
 
 
+def _is_loss(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.size == 1 and value.dtype.kind == "float"
+
+
+def _no_loss(value: Any) -> TrainingError:
+    if isinstance(value, Tensor):
+        received, remedy = describe("loss", value), 'use reduction="mean"' if value.size != 1 else "return a floating tensor"
+    elif isinstance(value, int | float):
+        received, remedy = f"a Python number, {value!r:.20}", "return the tensor, not its item(): gradients pass through it"
+    else:
+        received, remedy = type(value).__name__, "return the tensor alone; further numbers of a batch are metrics"
+    return TrainingError("the loss is one floating number, the mean over a batch", received, remedy)
+
+
 def try_batch(
     model: Module,
     loss: Loss,
@@ -218,15 +251,14 @@ def try_batch(
             kept = changed_by(lambda: loss(output, call.target), loss, model)
         value: Any = loss(output, call.target)
         Measures({} if metrics is None else metrics).try_further(output, call.target)
-        unlike = _divided(model, loss, batch, target) if divided and not kept else None
+        unlike = _divided(model, loss, batch, target) if divided and not kept and _is_loss(value) else None
         alone = (
             _refused_alone(model, call_of(rows_of(batch, 0, 1), target))
             if _smallest_part(loader, strategy, parts) == 1
             else None
         )
-    if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
-        received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
-        raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
+    if not _is_loss(value):
+        raise _no_loss(value)
     if kept:
         raise TrainingError(
             "where a batch is divided, over devices or by accumulate, or is one of several (batches_per_step), the loss keeps "

@@ -23,7 +23,7 @@ from firebrick.train import loss_state
 from firebrick.train.checkpoint import Checkpoint
 from firebrick.train.errors import CheckpointError, TrainingError
 from firebrick.train.history import Epoch
-from firebrick.train.measures import OWN, Measures, Metrics
+from firebrick.train.measures import OWN, Measures, Metrics, kind_of, kinds_in
 from firebrick.train.packing import MALFORMED
 
 
@@ -107,14 +107,21 @@ def _metrics(found: Checkpoint, saved: Any, metrics: Metrics, named: bool) -> di
     """The state of an epoch's measures, tried on others before the learner's take it."""
     if saved is not None:
         before = sorted({*saved} - {*OWN})
-        if not {*metrics} <= {*before} or not (named or {*before} <= {*metrics}):
+        theirs, own = kinds_in(saved), {n: kind_of(m) for n, m in metrics.items()}
+        unlike = any(theirs.get(n, kind) != kind for n, kind in own.items())
+        if unlike or not {*metrics} <= {*before} or not (named or {*before} <= {*metrics}):
             raise CheckpointError(
-                f"the checkpoint {found.path} lies within an epoch that was begun with the metrics: {shown(before)}",
-                f"a learner with {sorted(metrics)}",
+                f"the checkpoint {found.path} lies within an epoch that was begun with the metrics: {_named(before, theirs)}",
+                f"a learner with {_named(sorted(own), own)}",
                 "make the learner with the same metrics, or resume from a checkpoint at the end of an epoch",
             )
         Measures(metrics, named).load_state(saved)
     return None if saved is None else dict(saved)
+
+
+def _named(names: Sequence[str], kinds: Mapping[str, str]) -> str:
+    """Metrics by name, and what each is, where that is known."""
+    return ", ".join(shown(f"{n}: {kinds[n]}" if n in kinds else n) for n in names) or "none"
 
 
 def _whole(value: Any) -> int:

@@ -16,7 +16,7 @@ from plain_kernels import address, gather, table
 
 from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
 from firebrick.backends.cpu.runtime.segment import Segment, build_segment
-from firebrick.compiler.program.launch import Launch, chunk_of, jump
+from firebrick.compiler.program.launch import Launch, chunk_of, in_sequences, jump
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.core.errors import ExecutionError, KernelCompileError, OutOfRangeError
@@ -116,6 +116,37 @@ def test_parallel_kernels_are_complete_before_the_next_one_begins(threads: int) 
         run(address(table(a, b, c)), crew)
         assert (a == 111111111).all()
     crew.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_sequences_run_in_order_each_and_are_complete_before_the_next_kernel_begins(threads: int) -> None:
+    crew = Pool(threads)
+    a, b, c = arrays(length=60)
+
+    def part(k: int) -> list[Launch]:  # 10 elements from a to b, to c, and to b, for some of them more than once
+        there, back = (((0, 80 * k), (1, 80 * k)), ((1, 80 * k), (2, 80 * k)))
+        return [Launch("step", there, 10), Launch("step", back, 10), Launch("step", there, 0)] * (1 + k % 3)
+
+    several = in_sequences([part(k) for k in range(6)])
+    straight = [x for k in range(6) for x in part(k)]
+    chain = [Launch("step", (0, 1), 60), several, Launch("step", (2, 0), 60), several, Launch("step", (2, 1), 60, 7)]
+    other = [x for launch in chain for x in (straight if launch is several else [launch])]
+    found = []
+    for launches in (chain, other):
+        run = build_segment(STEP, launches)
+        assert run.parallel
+        for _ in range(20):
+            a[:], b[:], c[:] = 3, 0, 0
+            run(address(table(a, b, c)), crew)
+        found.append([x.tolist() for x in (a, b, c)])
+    crew.close()
+    assert found[0] == found[1]
+    assert found[0][0] != [3] * 60
+
+
+def test_a_sequence_with_a_kernel_that_is_nowhere_is_refused() -> None:
+    with pytest.raises(KernelCompileError, match="other, nowhere"):
+        build_segment(STEP, [in_sequences([[Launch("step", (0, 1), 8)], [Launch("other", (0, 1), 8)]])])
 
 
 def test_a_whole_reduction_has_the_same_bits_for_1_2_and_4_threads() -> None:

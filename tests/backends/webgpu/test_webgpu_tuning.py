@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.backends.webgpu import trial
 from firebrick.backends.webgpu.lowering import launches_of
-from firebrick.backends.webgpu.tuning import GpuBench, device_key
+from firebrick.backends.webgpu.trial import GpuBench
+from firebrick.backends.webgpu.tuning import device_key
 from firebrick.backends.webgpu.variants import variants
 from firebrick.compiler.naive import Naive, naive
+from firebrick.compiler.naive.building import RESULT, ZERO, Buffer, Builder
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.templates.tiled_product import SIZES
@@ -23,6 +26,7 @@ from firebrick.compiler.tune.records import TuningWarning
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, add_variants
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph
+from firebrick.scalar.expr import cast, const
 
 GPU = "webgpu:0"
 
@@ -43,6 +47,12 @@ def _records(tmp_path: Path) -> Iterator[None]:
         choice.forget()
         yield
     choice.forget()
+
+
+@pytest.fixture
+def tunable() -> None:
+    if device_key(gpu()) is None:
+        pytest.skip("the adapter's driver does not report a version, so it is not tuned")
 
 
 def chosen() -> dict[str, str]:
@@ -77,6 +87,7 @@ def test_all_ways_to_sort_have_equal_bits() -> None:
             assert fb.sort(x, axis=1).numpy().tobytes() == want.tobytes(), name
 
 
+@pytest.mark.usefixtures("tunable")
 def test_what_was_tuned_is_used_afterwards_with_the_default_s_bits() -> None:
     x, y = on_gpu(64, 40), on_gpu(40, 48)
     want = (x @ y).numpy()
@@ -111,6 +122,7 @@ def without_last_row(spec: Any, problem: KernelProblem, default: KernelVariant) 
     return [KernelVariant("too few items", "default", build, cost_us=0.0)]
 
 
+@pytest.mark.usefixtures("tunable")
 def test_a_wrong_variant_is_barred_reported_and_never_used() -> None:
     x, y = on_gpu(40, 33), on_gpu(33, 20)
     want = (x @ y).numpy()
@@ -131,14 +143,93 @@ def test_a_wrong_variant_is_barred_reported_and_never_used() -> None:
 
 def test_the_bench_holds_the_default_against_the_naive_form() -> None:
     """The check can fail, also where the right results of a run before are still in memory."""
+    graph, spec, default, bench = problem()
+    outputs = [graph.avals[v] for v in graph.outputs]
+    (few,) = without_last_row(spec, None, default)  # type: ignore[arg-type]
+    wrong = replace(default, build=few.build)
+    assert bench.check(default) == ""
+    assert "it differs from its reference" in GpuBench(gpu(), graph.inputs, outputs, (), wrong, naive(spec)).check(wrong)
+
+
+def problem() -> tuple[Graph, Any, KernelVariant, GpuBench]:
+    """A product, and the bench that tries its variants."""
     graph = Graph([Aval((9, 8), fb.float32), Aval((8, 7), fb.float32)])
     graph.outputs = graph.add(fb.ops.OPS["matmul"], 0, 1)
     spec, outputs = spec_of(graph), [graph.avals[v] for v in graph.outputs]
     default, *_ = variants(spec, gpu().measured)
-    (few,) = without_last_row(spec, None, default)  # type: ignore[arg-type]
-    wrong = replace(default, build=few.build)
-    assert GpuBench(gpu(), graph.inputs, outputs, (), default, naive(spec)).check(default) == ""
-    assert "it differs from its reference" in GpuBench(gpu(), graph.inputs, outputs, (), wrong, naive(spec)).check(wrong)
+    return graph, spec, default, GpuBench(gpu(), graph.inputs, outputs, (), default, naive(spec))
+
+
+def endless(spec: Any) -> Naive:
+    """A form that takes hours, in loops that no driver ends early."""
+    b = Builder("endless", (1 << 12, 1 << 12))
+    total = b.variable(const(0.0, "float32"), "total")
+
+    def add(counters: Any) -> None:
+        b.assign(total, total.local * 0.5 + cast(counters[0], "float32"))
+
+    b.loops(b.numbers([60_000]), add)
+    b.store(Buffer(RESULT, 0), "float32", ZERO, total.local)
+    return Naive((b.step(),))
+
+
+def test_a_variant_that_does_not_return_or_ends_its_process_is_found_and_the_next_one_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, spec, default, bench = problem()
+    hung = KernelVariant("endless", "default", lambda: endless(spec))
+    blocks = next(v for v in variants(spec, gpu().measured) if v.name == "rows=2 columns=2")
+    assert bench.check(default) == ""
+    monkeypatch.setattr(trial, "DEADLINE", 1.0)
+    assert bench.check(hung) == "it did not return within 1 s"
+    monkeypatch.undo()
+    assert bench.check(blocks) == ""
+    process = trial.PROCESS._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert bench.check(blocks) == ""  # by a new process
+
+
+def test_a_variant_that_cannot_be_built_is_barred() -> None:
+    _, _, _, bench = problem()
+
+    def build() -> Naive:
+        raise fb.UnsupportedError("a form", "none", "")
+
+    variant = KernelVariant("unbuilt", "default", build)
+    assert bench.check(variant).startswith("UnsupportedError: a form")
+    assert bench.source(variant).startswith("none: a form")
+
+
+def doubled(spec: Any, problem: KernelProblem, default: KernelVariant) -> list[KernelVariant]:
+    """A variant whose results are too large."""
+    if not isinstance(spec, Contract):
+        return []
+    wrong = replace(spec, results=tuple(replace(r, expression=r.expression * 2.0) for r in spec.results))
+    return [KernelVariant("doubled", "default", lambda: launches_of(wrong, gpu().measured))]
+
+
+@pytest.mark.parametrize("how", ["jit", "eager"])
+def test_a_wrong_variant_is_found_by_verify_every(how: str) -> None:
+    """One that was not tried, as ``force_variant`` uses it."""
+    x, y = on_gpu(40, 33), on_gpu(33, 20)
+    want = (x @ y).numpy()
+    function = fb.jit(lambda x, y: x @ y) if how == "jit" else lambda x, y: x @ y
+    withdraw = add_variants(doubled)
+    try:
+        with fb.force_variant("doubled"):
+            assert function(x, y).numpy().tobytes() != want.tobytes(), "the planted variant is right"
+            with fb.config.scope(verify_every=2):
+                assert function(x, y).numpy().tobytes() != want.tobytes()
+                with pytest.warns(TuningWarning, match="'doubled' of matmul"):
+                    assert function(x, y).numpy().tobytes() == want.tobytes()
+        found = next(iter(choice.choices())).problem
+        assert list(choice.records_of(found.device).barred(found.structure)) == ["doubled"]
+    finally:
+        withdraw()
+    with fb.force_variant("rows=2 columns=2"), fb.config.scope(verify_every=1):
+        assert function(x, y).numpy().tobytes() == want.tobytes()  # one that is right is not barred
 
 
 TILES = "tiles=32x32x8 group=64"

@@ -52,6 +52,11 @@ def test_some_samples_are_every_sample_at_some_dtype_and_every_dtype_at_some_sam
     assert len({id(g) for g in some}) == len(some) <= len(every)
 
 
+def test_sums_are_taken_in_every_unsigned_dtype() -> None:
+    """Users sum them, and the table's samples name uint8 alone."""
+    assert {g.dtype for g in some_groups("sum")} >= {"uint8", "uint16", "uint32", "uint64"}
+
+
 @pytest.mark.parametrize(
     "of", [some_groups, pytest.param(groups, marks=pytest.mark.soak)], ids=["some samples", "every sample"]
 )

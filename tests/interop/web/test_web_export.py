@@ -69,6 +69,16 @@ def test_results_that_are_no_new_tensors_are_refused(tmp_path: Path) -> None:
         web.export(3, [ones(3)], tmp_path / "page")  # type: ignore[arg-type]
 
 
+def test_results_that_are_one_tensor_have_its_values(tmp_path: Path) -> None:
+    def fn(x: fb.Tensor) -> dict[str, fb.Tensor]:
+        b = x * 2.0
+        return {"a": x + 1.0, "b": b, "c": x * 3.0, "d": b, "e": x * 4.0, "f": b}
+
+    web.export(fn, [ones(2)], tmp_path / "page")
+    kept = load_file(tmp_path / "page" / "selftest.safetensors")
+    assert [kept[f"output.output.{name}"][0] for name in "abcdef"] == [2.0, 2.0, 3.0, 2.0, 4.0, 2.0]
+
+
 def test_a_cache_that_the_function_fills_is_refused_as_state(tmp_path: Path) -> None:
     layer, cache = fb.nn.MultiheadAttention(4, 1).to("numpy").eval(), fb.nn.KeyValueCache(4)
     with pytest.raises(fb.TraceError, match=r"it changes .*\n.*leave out caches"):

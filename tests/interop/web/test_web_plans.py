@@ -142,6 +142,20 @@ def test_an_index_out_of_range_is_reported_by_the_program(tmp_path: Path) -> Non
     assert Path(__file__).name not in (made.folder / "program.json").read_text()  # a page does not name files of this machine
 
 
+def test_an_index_whose_element_nothing_reads_is_checked(tmp_path: Path) -> None:
+    table = normal(5, 2)
+
+    def fn(x: fb.Tensor, at: fb.Tensor) -> fb.Tensor:
+        fb.take_along_axis(table, at, axis=0)
+        return x * 2.0
+
+    program = ExportedProgram(web.export(fn, [normal(3), host([[0, 1], [4, 2]])], tmp_path / "page").folder)
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(program({"x": x, "at": np.array([[-5, 4], [0, 0]])})["output"], 2.0 * x)
+    with pytest.raises(IndexError, match=r"gather: -6$"):
+        program({"x": x, "at": np.array([[-5, 4], [0, -6]])})
+
+
 def test_what_a_layer_checks_of_its_arguments_is_checked_by_the_program(tmp_path: Path) -> None:
     fn, inputs = PROGRAMS["tokens"]
     program = ExportedProgram(web.export(fn, inputs, tmp_path / "page").folder)

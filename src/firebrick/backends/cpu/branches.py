@@ -18,12 +18,12 @@ from firebrick.backends.cpu.loops import BodyStep, body_step, loop_kernel
 from firebrick.backends.cpu.native import Kernels, NativeNode, Proofs, kernel_of, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose
 from firebrick.compiler.fusion.groups import fuse
-from firebrick.compiler.program.launch import Launch, jump
+from firebrick.compiler.program.launch import At, Launch, jump
 from firebrick.compiler.program.spans import rounded
 from firebrick.compiler.targets.llvm.copy_kernels import copied, filled
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.lowered import At, LoweredKernel, at_offset, within
+from firebrick.compiler.targets.llvm.lowered import LoweredKernel, at_offset, relocated
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -150,7 +150,7 @@ class NativeBranches:
 
     def launches(self, at: Sequence[At]) -> list[Launch]:
         """The launches; ``at`` as for ``Lowered``."""
-        return [replace(x, buffers=tuple(within(at, b) for b in x.buffers)) for x in self._launches]
+        return [relocated(x, at) for x in self._launches]
 
 
 def _cond(engine: Any, n: Node, device: Device | None, proofs: Proofs, inner: Inner) -> Kernels | None:

@@ -128,6 +128,24 @@ def is_expensive(name: str, inputs: tuple[Any, ...], params: dict[str, Any]) -> 
     return ESTIMATES[name](inputs, params) >= EXPENSIVE_US
 
 
+SMALLEST_SYSTEM, LARGEST_SYSTEM = 32, 64
+"""Sizes of the systems of equations that the kernel of ``linear_systems`` solves faster than LAPACK."""
+_SYSTEMS = 32
+"""Minimum number of systems for which that kernel is compiled."""
+
+
+def are_many_systems(x1: Any, x2: Any) -> bool:
+    """Whether operands of ``solve``, arrays or their ``Aval``, are for the kernel of ``linear_systems``: by shapes and dtypes
+    alone."""
+    *stack, n = x1.shape[:-1]
+    return (
+        SMALLEST_SYSTEM <= n <= LARGEST_SYSTEM
+        and prod(stack) >= _SYSTEMS
+        and x2.shape == (*stack, n, 1)
+        and np.dtype(getattr(x1.dtype, "np", x1.dtype)).char in "fd"
+    )
+
+
 _CALL_US, _ELEMENT_US = 2.5, 4e-4  # microseconds of NumPy for an operation that is not in the table, and for an element of it
 
 

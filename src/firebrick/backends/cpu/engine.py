@@ -17,22 +17,22 @@ import numpy as np
 
 from firebrick.backends.cpu import eager, restored
 from firebrick.backends.cpu.branches import control_kernel
-from firebrick.backends.cpu.compared import compare
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
 from firebrick.backends.cpu.runtime.pool import native as native_pool
 from firebrick.backends.cpu.runtime.pool import release_scratch
 from firebrick.backends.cpu.runtime.results import LEAST, RESULTS
-from firebrick.backends.cpu.tuning import collected, untuned
 from firebrick.backends.numpy.engine import HostBackend, loud_ufunc
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.loop_views import views_inside
 from firebrick.compiler.fusion.policy import FusionPolicy
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.tune.compared import collected, compare, untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -52,7 +52,7 @@ class CpuBackend(HostBackend):
 
     engine = "cpu"
     platforms = ("cpu",)
-    expensive = eager.ESTIMATES
+    expensive = frozenset({*eager.ESTIMATES, "solve"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class CpuBackend(HostBackend):
     ) -> Executable:  # fmt: skip
         reasons: list[str] = []
         proofs = Proofs()
-        fused = fuse(graph, kind_of, policy, reasons, proved=proofs)
+        fused = fuse(views_inside(graph), kind_of, policy, reasons, proved=proofs)
         with collected() as tuned:
             kernels = choose(self, fused, device, lambda n: control_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
@@ -156,6 +156,12 @@ class CpuBackend(HostBackend):
         return kernel_forms(function, which, target)
 
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op.name == "solve":
+            if not self.compiles or not eager.are_many_systems(*inputs):
+                return None
+            from firebrick.backends.cpu.linear_systems import solved  # imported here, since few programs solve many systems
+
+            return solved(*inputs)
         if not eager.is_expensive(op.name, inputs, params) or not self.compiles:
             return None
         return self._eager.run(op, inputs, params)
@@ -182,7 +188,9 @@ class CpuBackend(HostBackend):
             if self.compiles:
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
-        if op.name in self.expensive and self.compiles and eager.is_expensive(op.name, operands, params):
+        if op.name == "solve" and self.compiles and eager.are_many_systems(*operands):
+            return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+        if op.name in eager.ESTIMATES and self.compiles and eager.is_expensive(op.name, operands, params):
             run = self._eager.kernel(op, operands, params)
 
             def compiled_or_not(*natives: Any) -> Any:

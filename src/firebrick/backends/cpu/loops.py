@@ -7,32 +7,48 @@ buffered, or overwritten in place if no other kernel reads the old value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from firebrick.backends.cpu.native import NativeNode, Proofs, kernel_of, kinds_of, launched, lowered_of
+from firebrick.backends.cpu.native import NativeNode, Proofs, kernel_of, kernel_with, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
+from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.loop_views import views_inside
+from firebrick.compiler.fusion.row_slices import sliced
 from firebrick.compiler.layout.views import strided_view
-from firebrick.compiler.program.launch import Launch
-from firebrick.compiler.program.segments import HOST, Kinds, SegmentPlan, find_segments
+from firebrick.compiler.program.launch import At, Launch, in_sequences
+from firebrick.compiler.program.segments import HOST, Call, Kinds, SegmentPlan, find_segments
 from firebrick.compiler.program.spans import rounded
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
-from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.lowered import At, at_offset, within
+from firebrick.compiler.targets.llvm.lower import kind_of, lower
+from firebrick.compiler.targets.llvm.lowered import Lowered, at_offset, relocated
+from firebrick.compiler.targets.llvm.products import packed_once
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.tune import choice
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.views import View, row_major
-from firebrick.ir import CONSTANT, Node
+from firebrick.ir import CONSTANT, Graph, Node
 
 MOST = 1 << 15
-"""Maximum number of nodes of all steps; longer loops run on the host."""
+"""Maximum number of launches of all steps; longer loops run on the host."""
+SLICES, LEAST_ROWS = 8, 8
+"""Maximum number of slices of rows that threads compute independently, and minimum number of rows of a slice: products with
+fewer rows take longer for each."""
+SHARED_BYTES = 512 << 10
+"""Maximum bytes that all steps read, for slices: each thread reads all of it in each step, from its own second-level cache."""
+SLICED_US = 100.0
+"""Minimum estimated time of a loop in slices."""
+BLOCK_US = 4000.0
+"""Estimated time of the steps of one launch of slices, after which the native loop may return to Python."""
 
 
 def loop_kernel(
@@ -49,17 +65,60 @@ def loop_kernel(
     """
     if n.op.control is None or not n.params["length"]:
         return None
-    body = n.params["body"]
+    body = views_inside(n.params["body"])
     consts, carries = n.params["consts"], n.params["carries"]
-    fused = fuse(body, kind_of, POLICY, states=range(consts, consts + carries), proved=proofs)
-    if fused is body:
+    length, reverse = n.params["length"], n.params["reverse"]
+
+    def scan_of(body: Graph, slices: int) -> NativeScan | None:
+        fused = fuse(body, kind_of, POLICY, states=range(consts, consts + carries), proved=proofs)
+        if fused is body:
+            return None
+        kernels = _packing_once(fused, choose(engine, fused, device, inner), consts)
+        step = body_step(kinds_of(fused, kernels), kernels, consts, carries)
+        if step is None or step.numbers or step.constants or slices * length * step.launches > MOST:
+            return None
+        return NativeScan(step, length, reverse, slices)
+
+    loop, (part, slices) = None, _slice(body, consts)
+    if part is not None:
+        loop = scan_of(part, slices)
+        if loop is not None and not (loop.cost_us >= SLICED_US and loop.divisible):
+            loop = None
+    loop = loop or scan_of(body, 1)
+    if loop is None:
         return None
-    kernels = choose(engine, fused, device, inner)
-    step = body_step(kinds_of(fused, kernels), kernels, consts, carries)
-    if step is None or step.numbers or step.constants or n.params["length"] * step.launches > MOST:
-        return None
-    loop = NativeScan(step, n.params["length"], n.params["reverse"])
     return kernel_of(NativeNode(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
+
+
+def _slice(body: Graph, consts: int) -> tuple[Graph | None, int]:
+    """The body for some of its rows, and in how many such slices they are divided; None where all rows are to be computed
+    together. Shapes alone decide this, so that results do not depend on the number of threads."""
+    if len(body.inputs) == consts or not body.inputs[consts].shape:
+        return None, 1
+    rows = body.inputs[consts].shape[0]
+    slices = max((k for k in range(1, SLICES + 1) if rows % k == 0 and rows >= k * LEAST_ROWS), default=1)
+    if slices == 1 or sum(a.nbytes for a in body.inputs[:consts]) > SHARED_BYTES:
+        return None, 1
+    return sliced(body, consts, rows // slices), slices
+
+
+def _packing_once(graph: Graph, kernels: Sequence[Kernel | None], consts: int) -> list[Kernel | None]:
+    """The kernels of a body's nodes, in which products with a matrix that all steps read pack it by a separate kernel. The
+    autotuner's variants are measured for one product, and do not compete with that."""
+    found = list(kernels)
+    for k, n in enumerate(graph.nodes):
+        body, target = n.params.get("body"), Target.host()
+        if n.op is not FUSED or body is None:
+            continue
+        default = lower(body, target)
+        if choice.forces() and lowered_of(kernels[k]) is not default:
+            continue
+        spec = spec_of(body)
+        if isinstance(spec, Contract):
+            constant = [i for i, v in enumerate(n.inputs) if v < consts]
+            made = packed_once(spec, body.inputs, [body.avals[v] for v in body.outputs], target, constant)
+            found[k] = kernels[k] if made is None else kernel_with(body, replace(made, doubt=default.doubt))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +235,15 @@ def _view_of_memory(kinds: Kinds, v: int) -> tuple[int, View] | None:
 class NativeScan:
     """The launches of all steps of a scan.
 
-    Its operands and results are those of the scan. Its only temporary buffer holds intermediate values of a step, and carries.
+    Its operands and results are those of the scan. Its only temporary buffer holds packed matrices, intermediate values of a
+    step, and carries.
+
+    Args:
+        step: A step, for the rows of one slice.
+        length: Number of steps.
+        reverse: Whether the last element of the sequences is the first that is read.
+        slices: In how many slices the rows of carries and of elements of sequences are divided. A thread runs all steps of a
+            slice.
 
     Attributes:
         temporary: Bytes of that buffer.
@@ -187,24 +254,37 @@ class NativeScan:
         count: Number of launches.
     """
 
-    def __init__(self, step: BodyStep, length: int, reverse: bool) -> None:
-        self.step, self.length = step, length
+    def __init__(self, step: BodyStep, length: int, reverse: bool, slices: int = 1) -> None:
+        self.step, self.length, self.slices = step, length, slices
         self.results = range(len(step.inputs), len(step.inputs) + len(step.outputs))
         self.block = len(step.inputs) + len(step.outputs)
         self.over: tuple[frozenset[int], ...] = (frozenset(),) * len(step.outputs)
-        lowered_kernels = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
-        self.parts = tuple(part for found in lowered_kernels for part in found.parts)
+        self._kernels = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
+        self.parts = tuple(part for found in self._kernels for part in found.parts)
         self._texts: dict[str, None] = {}
         self.made = [v for segment in step.segment_plan.segments for v in segment.results]
         self.alternating: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
-        self.size = step.segment_plan.arena
-        self._launches = self._initial_copies()
+        self.size = step.segment_plan.arena  # of a slice, in bytes
+        self._packed, self._offsets, self.shared = self._packing()
         steps = range(length - 1, -1, -1) if reverse else range(length)
-        for iteration, t in enumerate(steps):
-            self._launches += self._step_launches(iteration, t)
-        self.temporary = (self.size,) if self.size else ()
+        self.arena = at_offset(self.block, self.shared)
+        own = {k: tuple(offset - self.shared for offset in offsets) for k, offsets in self._offsets.items()}
+        plan = step.segment_plan
+        self.plan = replace(plan, temporary={**plan.temporary, **own})
+        first = self._initial_copies()
+        each = [self._step_launches(iteration, t) for iteration, t in enumerate(steps)]
+        each[0][:0] = first
+        self._launches = self._packing_launches()
+        if slices == 1:
+            self._launches += [x for launches in each for x in launches]
+        else:
+            for some in self._blocks(each):
+                own_launches = [x for launches in each[some] for x in launches]
+                self._launches.append(in_sequences([self._of_slice(k, own_launches) for k in range(slices)]))
+        nbytes = self.shared + slices * self.size
+        self.temporary = (nbytes,) if nbytes else ()
         self.cost_us = sum(x.cost_us or 0.0 for x in self._launches)
-        self.count = len(self._launches)
+        self.count = sum(len(part) for x in self._launches for part in (x.sequences or ((x,),)))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -212,7 +292,81 @@ class NativeScan:
 
     def launches(self, at: Sequence[At]) -> list[Launch]:
         """The launches of all steps; ``at`` as for ``Lowered``."""
-        return [replace(x, buffers=tuple(within(at, b) for b in x.buffers)) for x in self._launches]
+        return [relocated(x, at) for x in self._launches]
+
+    @property
+    def divisible(self) -> bool:
+        """Whether slices of rows may run at the same time: kernels without branches and loops within them, which report no
+        faults, and packed matrices are all that slices have in common."""
+        shared = [len(found.parts) - len(self._packed[k]) for k in self._packed if (found := lowered_of(self.step.kernels[k]))]
+        plain = all(isinstance(found, Lowered) for found in self._kernels)
+        return plain and all(count == 1 for count in shared) and not any(p.sites for p in self.parts)
+
+    def _packing(self) -> tuple[dict[int, list[int]], dict[int, list[int]], int]:
+        """For some nodes, the numbers of their kernels that pack what all steps read, and the offsets of their temporary
+        buffers, which belong to them alone; and the bytes of these buffers."""
+        packed: dict[int, list[int]] = {}
+        offsets: dict[int, list[int]] = {}
+        size = 0
+        for c in self._calls():
+            found = lowered_of(self.step.kernels[c.node])
+            if not isinstance(found, Lowered):  # a loop within this one packs what its own steps read
+                continue
+            for i, part in enumerate(found.parts):
+                source = part.buffers[part.packs] if part.packs >= 0 else len(c.operands)
+                operand = source[0] if isinstance(source, tuple) else source
+                if operand < len(c.operands) and c.operands[operand].buffer < self.step.consts:
+                    packed.setdefault(c.node, []).append(i)
+            for nbytes in found.temporary if c.node in packed else ():
+                offsets.setdefault(c.node, []).append(size)
+                size += rounded(nbytes)
+        return packed, offsets, size
+
+    def _calls(self) -> list[Call]:
+        """The calls of the step's kernels, without copies."""
+        return [c for segment in self.step.segment_plan.segments for c in segment.calls if c.view is None]
+
+    def _packing_launches(self) -> list[Launch]:
+        """The launches before all steps that pack what these read."""
+        out: list[Launch] = []
+        for c in self._calls():
+            found = lowered_of(self.step.kernels[c.node])
+            if not isinstance(found, Lowered) or c.node not in self._packed:
+                continue
+            # such a kernel reads one operand, which is a constant, and writes a temporary buffer
+            at: list[At] = [at_offset(r.buffer, r.offset) if r.buffer < self.step.consts else 0 for r in c.operands]
+            at += [0 for _ in c.results]
+            at += [at_offset(self.block, offset) for offset in self._offsets[c.node]]
+            launches = found.launches(at)
+            out += [launches[i] for i in self._packed[c.node]]
+        return out
+
+    def _of_slice(self, number: int, launches: Sequence[Launch]) -> list[Launch]:
+        """The launches of a slice, from those of slice 0: the rows of arrays, and the slices' memory, follow each other."""
+        s = self.step
+        sizes = [a.nbytes for a in s.inputs] + [a.nbytes for _, _, a in s.outputs]
+        moves = [0] * s.consts + [number * nbytes for nbytes in sizes[s.consts :]]
+
+        def moved(buffer: At) -> At:
+            slot, offset = buffer if isinstance(buffer, tuple) else (buffer, 0)
+            if slot < self.block:
+                return at_offset(buffer, moves[slot])
+            return at_offset(buffer, number * self.size if offset >= self.shared else 0)
+
+        return [x.placed(moved) for x in launches]
+
+    def _blocks(self, steps: Sequence[Sequence[Launch]]) -> Iterator[slice]:
+        """The steps in consecutive blocks of about ``BLOCK_US``."""
+        start, spent = 0, 0.0
+        for i, launches in enumerate(steps):
+            spent += self.slices * sum(x.cost_us or 0.0 for x in launches)
+            if spent >= BLOCK_US or i == len(steps) - 1:
+                yield slice(start, i + 1)
+                start, spent = i + 1, 0.0
+
+    def _element(self, buffer: At, t: int, nbytes: int) -> At:
+        """The memory of a slice's rows, ``nbytes``, of element ``t`` of a sequence."""
+        return at_offset(buffer, t * self.slices * nbytes)
 
     def _initial_copies(self) -> list[Launch]:
         """Launches before the first step. They copy carries that are overwritten in place to the results."""
@@ -231,16 +385,16 @@ class NativeScan:
         first_sequence = s.consts + s.carries
         slots: dict[int, At] = dict(enumerate(range(s.consts)))
         slots.update({s.consts + k: place for k, place in enumerate(self.carry)})
-        slots.update({i: at_offset(i, t * s.inputs[i].nbytes) for i in range(first_sequence, len(s.inputs))})
+        slots.update({i: self._element(i, t, s.inputs[i].nbytes) for i in range(first_sequence, len(s.inputs))})
         for v in self.made:
             slots[v] = self._destination(v, iteration, t)
         out: list[Launch] = []
         for segment in s.segment_plan.segments:
-            launches, texts = launched(segment, s.kernels, s.segment_plan, slots, self.block)
+            launches, texts = launched(segment, s.kernels, self.plan, slots, self.arena, self._packed)
             out += launches
             self._texts.update(dict.fromkeys(texts))
         for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):
-            out += self._copy(slots[base], view, aval, at_offset(self.results[j], t * aval.nbytes))
+            out += self._copy(slots[base], view, aval, self._element(self.results[j], t, aval.nbytes))
         next_carry = list(self.carry)
         for k, (base, view, aval) in enumerate(s.outputs[: s.carries]):
             if k in s.over.values():
@@ -264,7 +418,7 @@ class NativeScan:
         whole = (v, row_major(s.avals[v].shape), s.avals[v])
         for j, output in enumerate(s.outputs[s.carries :], s.carries):
             if output == whole:
-                return at_offset(self.results[j], t * s.avals[v].nbytes)
+                return self._element(self.results[j], t, s.avals[v].nbytes)
         if iteration == self.length - 1 and whole in s.outputs[: s.carries]:
             return self.results[s.outputs.index(whole)]
         return self._alternating(v, s.avals[v], iteration)
@@ -275,7 +429,7 @@ class NativeScan:
         if key not in self.alternating:
             self.alternating[key] = self.size
             self.size += 2 * whole
-        return at_offset(self.block, self.alternating[key] + iteration % 2 * whole)
+        return at_offset(self.arena, self.alternating[key] + iteration % 2 * whole)
 
     def _copy(self, source: At, view: View, aval: Aval, destination: At) -> list[Launch]:
         """The launches that copy a view, unless source and destination are the same memory."""

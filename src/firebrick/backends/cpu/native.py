@@ -6,9 +6,10 @@ may call one function at once: each call uses its own table of addresses, and ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,14 +21,14 @@ from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.backends.cpu.tuning import selected
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.program.expression import ROWS, Kernel
-from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.program.launch import At, Launch
 from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import SegmentFunctions
 from firebrick.compiler.program.segments import Kinds, NodeSegment, SegmentPlan, find_segments
 from firebrick.compiler.targets.llvm.copy_kernels import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, LoweredKernel, at_offset
+from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -125,7 +126,11 @@ def _wrong(body: Graph, lowered: Lowered) -> str:
 
 def native_kernel(body: Graph) -> Kernel:
     """The kernel of a fused node, not yet compiled."""
-    lowered = selected(body)
+    return kernel_with(body, selected(body))
+
+
+def kernel_with(body: Graph, lowered: Lowered) -> Kernel:
+    """The kernel of a fused node, from certain kernels for its body."""
     return kernel_of(NativeNode(lowered, partial(_alone, body, lowered)), len(body.inputs))
 
 
@@ -230,7 +235,8 @@ def _launches(
 
 
 def launched(
-    segment: NodeSegment, kernels: Sequence[Kernel | None], parts: SegmentPlan, slots: Mapping[int, At], arena: At
+    segment: NodeSegment, kernels: Sequence[Kernel | None], parts: SegmentPlan, slots: Mapping[int, At], arena: At,
+    done: Mapping[int, Collection[int]] = MappingProxyType({}),
 ) -> tuple[list[Launch], list[str]]:  # fmt: skip
     """A segment's launches, and the texts of their kernels.
 
@@ -240,6 +246,7 @@ def launched(
         parts: The program's segments.
         slots: Slots in the segment's address array of the arrays that it reads and writes.
         arena: Slot of the arena.
+        done: For some nodes, the numbers of their kernels that have run already and are left out.
     """
 
     def place(buffer: int, offset: int = 0) -> At:
@@ -253,7 +260,8 @@ def launched(
             assert found is not None
             at = [place(r.buffer, r.offset) for r in c.operands] + [place(v) for v in c.results]
             at += [at_offset(arena, offset) for offset in parts.temporary[c.node]]
-            launches += found.launches(at)
+            skipped = done.get(c.node, ())
+            launches += [x for i, x in enumerate(found.launches(at)) if i not in skipped]
             texts += found.texts
         else:
             view, aval = c.view

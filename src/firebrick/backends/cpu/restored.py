@@ -173,8 +173,9 @@ class _Writing:
 
     def _launch(self, x: Launch) -> list[Any]:
         sites = [_written_site(p, self.form.tables) for p in x.sites]
-        function = -1 if x.jump else self.functions[x.kernel]
-        return [function, x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, sites, x.jump]
+        function = self.functions[x.kernel] if x.kernel else -1
+        sequences = [[self._launch(y) for y in part] for part in x.sequences]
+        return [function, x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, sites, x.jump, sequences]
 
 
 # reading
@@ -261,10 +262,11 @@ def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: D
 
 
 def _launch(x: Sequence[Any], names: Sequence[str], tables: Tables) -> Launch:
-    function, buffers, grid, chunk, scratch, cost, sites, distance = x
+    function, buffers, grid, chunk, scratch, cost, sites, distance, parts = x
     at = tuple([b if type(b) is int else tuple(b) for b in buffers])
     where = tuple([_read_site(p, tables) for p in sites])
-    return Launch("" if distance else names[function], at, grid, chunk, scratch, cost, where, distance)
+    sequences = tuple([tuple([_launch(y, names, tables) for y in part]) for part in parts])
+    return Launch(names[function] if function >= 0 else "", at, grid, chunk, scratch, cost, where, distance, sequences)
 
 
 # checks: lines of the program are numbers of the form's table

@@ -2,22 +2,17 @@
 
 Every buffer of a trial lies between two pages that no one may read or write: against the page behind it, against the page
 before it, and at an address that is a multiple of its elements' size alone, with a pattern in the rest of its own pages.
-Operands are copies that must not change. The parent process (``trial``) sends a
-dictionary for each step and reads one line of JSON as the answer.
+Operands are copies that must not change. The parent process is that of ``trial``.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
-import pickle
-import struct
-import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +20,12 @@ from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.targets.llvm.host import compile_many
 from firebrick.compiler.targets.llvm.library_product import library
 from firebrick.compiler.targets.llvm.lowered import Lowered
+from firebrick.compiler.tune.child_process import answer_requests
 from firebrick.compiler.tune.trial_values import DRAWS, differences, drawn
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import FirebrickError
 
 Array = np.ndarray[Any, Any]
-LENGTH = struct.Struct("<Q")
 PAGE = mmap.PAGESIZE
 CANARY = 0xA5
 SAMPLE_US = 200.0
@@ -263,34 +258,21 @@ def limit_memory(more: int) -> None:
 
 def main() -> None:
     """Answer the parent's requests until it closes the pipe."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
     library()  # whose functions a kernel may call
     trial: Trial | None = None
-    while (request := _read(requests)) is not None:
-        try:
-            match request["step"]:
-                case "prepare":
-                    limit_memory(int(request["memory"]))
-                    trial = Trial(request["inputs"], request["outputs"], request["reference"], request["default"])
-                    answer: Any = trial.prepare()
-                case "peaks":
-                    answer = peaks(int(request["threads"]))
-                case "check":
-                    assert trial is not None
-                    answer = trial.check(request["name"], request["lowered"], request["same"], request["exact"])
-                case _:
-                    assert trial is not None
-                    answer = trial.times(request["variants"], request["rounds"])
-        except (FirebrickError, MemoryError, OSError) as e:
-            answer = {"error": f"{type(e).__name__}: {e}"}
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.flush()
 
+    def answer(request: dict[str, Any]) -> Any:
+        nonlocal trial
+        match request["step"]:
+            case "prepare":
+                limit_memory(int(request["memory"]))
+                trial = Trial(request["inputs"], request["outputs"], request["reference"], request["default"])
+                return trial.prepare()
+            case "peaks":
+                return peaks(int(request["threads"]))
+        assert trial is not None
+        if request["step"] == "check":
+            return trial.check(request["name"], request["kernels"], request["same"], request["exact"])
+        return trial.times(request["variants"], request["rounds"])
 
-def _read(stream: BinaryIO) -> dict[str, Any] | None:
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    request: dict[str, Any] = pickle.loads(stream.read(LENGTH.unpack(head)[0]))
-    return request
+    answer_requests(answer)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import platform
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from firebrick.backends.cpu.compared import Tuned
 from firebrick.backends.cpu.runtime.pool import shared_pool
 from firebrick.compiler import cache as object_cache
 from firebrick.compiler.spec.contract import Contract
@@ -22,6 +19,7 @@ from firebrick.compiler.targets.llvm.lowered import Lowered
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.variants import variants
 from firebrick.compiler.tune import choice
+from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.compiler.tune.records import Record
 from firebrick.compiler.tune.variant import KernelProblem, KernelVariant, added, problem_of
 from firebrick.core.aval import Aval
@@ -38,8 +36,6 @@ IN_MEMORY = 64 << 20
 LONGEST = 4.0
 """Maximum estimated seconds of a naive form that checks the default variant."""
 _selected: OrderedDict[object, tuple[Lowered, Tuned | None]] = OrderedDict()
-_collected: ContextVar[list[Tuned] | None] = ContextVar("tuned kernels of the program that is compiled", default=None)
-_untuned: ContextVar[bool] = ContextVar("default kernels alone", default=False)
 
 
 @cache
@@ -64,33 +60,12 @@ def device_key() -> str:
     return _device(Target.host())
 
 
-@contextmanager
-def collected() -> Iterator[list[Tuned]]:
-    """The variants that ``selected`` chooses within the block, other than defaults."""
-    found: list[Tuned] = []
-    token = _collected.set(found)
-    try:
-        yield found
-    finally:
-        _collected.reset(token)
-
-
-@contextmanager
-def untuned() -> Iterator[None]:
-    """Compile with the default kernels alone."""
-    token = _untuned.set(True)
-    try:
-        yield
-    finally:
-        _untuned.reset(token)
-
-
 def selected(body: Graph) -> Lowered:
     """The kernels of a group of nodes."""
     target = Target.host()
     default = lower(body, target)
     device = _device(target)
-    if _untuned.get() or not choice.active(device) or not default.parts:
+    if is_untuned() or not choice.active(device) or not default.parts:
         return default
     threads = shared_pool().threads
     key = key_of(body), tuple(n.line for n in body.nodes), target, config.compiled_with, threads
@@ -101,9 +76,7 @@ def selected(body: Graph) -> Lowered:
         while len(_selected) > KEPT:
             _selected.popitem(last=False)
     lowered, tuned = found
-    collecting = _collected.get()
-    if collecting is not None and tuned is not None:
-        collecting.append(tuned)
+    collect(tuned)
     return lowered
 
 

@@ -28,6 +28,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.kinds import KINDS
+from firebrick.compiler.tune.compared import collected, compare, untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -180,7 +181,7 @@ class WebGpuBackend(Backend):
         """The function that runs an op on operands: its kernel, or a program of the simpler ops that replace it."""
         inferred = op.infer(*avals, **params)
         results = (inferred,) if type(inferred) is Aval else tuple(inferred)
-        if op.expand is None or op.expand(avals, results, **params) is None:
+        if not config.verify_every and (op.expand is None or op.expand(avals, results, **params) is None):
             return self._run(op, avals, params, results, device)
         graph = Graph(list(avals))
         graph.outputs = graph.add(op, *range(len(avals)), **params)
@@ -193,10 +194,27 @@ class WebGpuBackend(Backend):
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
     ) -> Executable:
         device = device or self.first_device()
-        fused, reasons, refused = self._fused(graph, device)
-        program = build(self, fused, device, donate, ready)
+        given, wanted = tuple(donate), tuple(ready)
+        with collected() as tuned:
+            fused, reasons, refused = self._fused(graph, device)
+            program = build(self, fused, device, given, wanted)
+        tuned = list(dict.fromkeys(tuned))
         program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
+        program.notes += [f"tuned: {name!r} computes {problem.text}" for problem, name, _ in tuned]
+        if tuned and config.verify_every:
+            compare(
+                program,
+                config.verify_every,
+                tuned,
+                lambda: self._untuned(graph, device, given, wanted),
+                self.copy,
+                self.to_host,
+            )
         return program
+
+    def _untuned(self, graph: Graph, device: Device, donate: tuple[int, ...], ready: tuple[int, ...]) -> Executable:
+        with untuned():
+            return self.compile(graph, device, donate, ready)
 
     def _fused(self, graph: Graph, device: Device) -> tuple[Graph, list[str], list[str]]:
         """A program with its groups, why operations are in none, and why groups have no kernels."""

@@ -10,6 +10,7 @@ from firebrick.backends.webgpu.buffers import DeviceArray, padded
 from firebrick.backends.webgpu.commands import Gpu, chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE
+from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.errors import DTypeError, UnsupportedError
@@ -27,8 +28,10 @@ class CompiledGroup:
     Args:
         gpu: The device.
         group: The launches.
+        tuned: The variant that they are of; None for the default.
 
     Attributes:
+        tuned: The variant that computes it; None for the default.
         written: Of the results, and of the temporaries.
         steps: The launches, each with what takes its arrays from a list of operands, results and temporaries.
 
@@ -36,8 +39,8 @@ class CompiledGroup:
         KernelCompileError: The driver refuses a kernel.
     """
 
-    def __init__(self, gpu: Gpu, group: LoweredGroup) -> None:
-        self._gpu, self._sites = gpu, group.sites
+    def __init__(self, gpu: Gpu, group: LoweredGroup, tuned: Tuned | None = None) -> None:
+        self._gpu, self._sites, self.tuned = gpu, group.sites, tuned
         self.written = (*group.results, *group.temporaries)
         self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
@@ -82,8 +85,9 @@ class CompiledGroup:
             raise self._sites[site].error(payload)
 
 
-Lowering = Callable[[Graph, Gpu], "LoweredGroup | str"]
-"""The launches of a group of nodes on a device, or why there are none."""
+Lowering = Callable[[Graph, Gpu], "tuple[LoweredGroup | str, Tuned | None]"]
+"""The launches of a group of nodes on a device, or why there are none; and the variant that they are of, unless it is the
+default."""
 
 
 def lowered_or_reason(lower: Callable[[], LoweredGroup]) -> LoweredGroup | str:
@@ -94,9 +98,9 @@ def lowered_or_reason(lower: Callable[[], LoweredGroup]) -> LoweredGroup | str:
         return str(e)
 
 
-def default_launches(body: Graph, gpu: Gpu) -> LoweredGroup | str:
+def default_launches(body: Graph, gpu: Gpu) -> tuple[LoweredGroup | str, None]:
     """The launches of a group of nodes without tuning."""
-    return lowered_or_reason(lambda: lowered_body(body, gpu.measured))
+    return lowered_or_reason(lambda: lowered_body(body, gpu.measured)), None
 
 
 class Groups:
@@ -115,21 +119,29 @@ class Groups:
     def of_body(self, body: Graph) -> CompiledGroup | str:
         """The kernels of a group, or why there are none."""
         lines = tuple(n.line for n in body.nodes)  # which faults report
-        key = "body", key_of(body), lines, config.compiled_with, config.tune
-        return self._kept(key, lambda: self._lowering(body, self.gpu))
+        key = "body", key_of(body), lines, config.compiled_with, config.tune, is_untuned()
+        found = self._kept(key, lambda: self._lowering(body, self.gpu))
+        if isinstance(found, CompiledGroup):
+            collect(found.tuned)
+        return found
 
     def of_view(self, view: View, source: Aval, result: Aval) -> CompiledGroup | str:
         """The kernel that copies a view of an array."""
         driver = self.gpu.measured
-        lower = lambda: lowered_or_reason(lambda: lowered_view(view, source, result, driver))  # noqa: E731
+
+        def lower() -> tuple[LoweredGroup | str, None]:
+            return lowered_or_reason(lambda: lowered_view(view, source, result, driver)), None
+
         return self._kept(("view", view, source, result), lower)
 
-    def _kept(self, key: object, lower: Callable[[], LoweredGroup | str]) -> CompiledGroup | str:
+    def _kept(
+        self, key: object, lower: Callable[[], tuple[LoweredGroup | str, Tuned | None]]
+    ) -> CompiledGroup | str:  # fmt: skip
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                made = lower()
-                found = made if isinstance(made, str) else CompiledGroup(self.gpu, made)
+                made, tuned = lower()
+                found = made if isinstance(made, str) else CompiledGroup(self.gpu, made, tuned)
                 self._made[key] = found
                 while len(self._made) > _KEPT:
                     self._made.popitem(last=False)

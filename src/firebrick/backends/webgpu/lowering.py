@@ -20,6 +20,7 @@ from firebrick.compiler.kernel.ir import Function, While, statements
 from firebrick.compiler.naive import Buffer, Naive, naive
 from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Builder, NaiveLaunch
 from firebrick.compiler.spec import kinds
+from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.custom import Custom
@@ -27,6 +28,7 @@ from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import FaultSite, sites_of
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
+from firebrick.compiler.targets.wgsl import attention_by_products
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
@@ -252,6 +254,8 @@ def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
     """The kernels of a specification on a driver: a generator's, a template's, or its naive form."""
     if isinstance(spec, Contract) and (block := block_of(spec, driver.processor)) is not None:
         return contraction_by_blocks(spec, *block)
+    if isinstance(spec, Attention) and attention_by_products.pays(spec, driver.processor):
+        return attention_by_products.attention_by_products(spec, driver.processor)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
         return staged(spec, parts)
     if isinstance(spec, Sort) and sort_by_digits.pays(spec):

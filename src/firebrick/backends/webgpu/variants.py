@@ -12,10 +12,12 @@ from functools import partial
 from firebrick.backends.webgpu.lowering import launches_of
 from firebrick.backends.webgpu.probes import Measured
 from firebrick.compiler.naive import Naive, naive
+from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
+from firebrick.compiler.targets.wgsl import attention_by_products
 from firebrick.compiler.targets.wgsl.contraction_blocks import SECTION, SHAPES, contraction_by_blocks, holds_block
 from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
 from firebrick.compiler.templates import sort_by_digits, tiled_product
@@ -37,6 +39,8 @@ def variants(spec: KernelSpec, driver: Measured) -> list[KernelVariant]:
     found = [KernelVariant(DEFAULT, SAME, partial(launches_of, spec, driver))]
     if isinstance(spec, Contract):
         found += [*_blocks(spec), *_tiles(spec, driver)]
+    elif isinstance(spec, Attention):
+        found += _attentions(spec, driver)
     elif isinstance(spec, Nest):
         found += _parts(spec)
     elif isinstance(spec, Sort):
@@ -88,6 +92,17 @@ def _sorts(spec: Sort, driver: Measured) -> list[KernelVariant]:
         *found,
         KernelVariant("naive", SAME, partial(naive, spec, driver.capabilities.float64), _when(lambda: few), cost_us=2.0),
     ]
+
+
+def _attentions(spec: Attention, driver: Measured) -> list[KernelVariant]:
+    """Sums of products are in another order in each form, so each has one of its own."""
+    by_products = attention_by_products.pays(spec, driver.processor)
+    order = "naive"
+    found = [KernelVariant("naive", order if by_products else SAME, partial(naive, spec), cost_us=2.0)]
+    if not by_products and spec.d:
+        made = partial(attention_by_products.attention_by_products, spec, driver.processor)
+        found.append(KernelVariant("products", "products", made, cost_us=1.0))
+    return found
 
 
 def _itself(form: Naive) -> Naive:

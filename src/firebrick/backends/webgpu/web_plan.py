@@ -2,7 +2,8 @@
 
 A page runs on a GPU that is not known here, so kernels are printed for a driver that has the WebGPU specification's default
 limits, no optional feature, and no property that specification leaves to it (``PAGE``). A page has no host to fall back to: a
-graph with an operation that has no kernel is refused, with all such operations by name.
+graph with an operation that has no kernel is refused, with all such operations by name. Graphs of loops and branches are
+planned like that of the program, and share its kernels and buffers (``web_control``).
 
 Results and temporaries share buffers: one whose values are dead before a group runs is given to its results. A group never
 writes a buffer that it also reads, which WebGPU refuses.
@@ -10,8 +11,8 @@ writes a buffer that it also reads, which WebGPU refuses.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import numpy as np
 from firebrick.backends.webgpu.buffers import WORD, padded
 from firebrick.backends.webgpu.lowering import POLICY, SITES, LoweredGroup, kind_of, lowered_body, lowered_view
 from firebrick.backends.webgpu.probes import Measured
+from firebrick.backends.webgpu.web_control import Emitted, control_steps, graphs_of, with_whole_words
+from firebrick.backends.webgpu.web_program import WebLaunch, WebPlan, WebStep
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
@@ -35,48 +38,6 @@ PAGE = Measured(replace(CONSERVATIVE_GPU, buffers=7), contracts=True, facts={})
 MOST_BUFFER_BYTES = 256 * 1024 * 1024
 """Bytes of the largest buffer by default limits."""
 _COMPILED = ("map", "rows", "columns", "contract", "alone")
-
-
-@dataclass(frozen=True, slots=True)
-class WebLaunch:
-    """One launch of a program.
-
-    Attributes:
-        kernel: Number of its kernel.
-        name: The operations that it belongs to.
-        arrays: For each array of the kernel, its buffer and its bytes.
-        words: Of the uniform buffer, uint32.
-        workgroups: Along x and y.
-    """
-
-    kernel: int
-    name: str
-    arrays: tuple[tuple[int, int], ...]
-    words: tuple[int, ...]
-    workgroups: tuple[int, int]
-
-
-@dataclass
-class WebPlan:
-    """A program for web pages.
-
-    Attributes:
-        kernels: Different kernels.
-        launches: In order.
-        buffers: Bytes of each buffer, a multiple of 4.
-        inputs: The buffer of each input of the graph.
-        outputs: The buffer of each output.
-        constants: Arrays that are part of the program, by their buffers.
-        sites: The checks of indices, by their numbers in the table of faults.
-    """
-
-    kernels: list[Shader] = field(default_factory=list)
-    launches: list[WebLaunch] = field(default_factory=list)
-    buffers: list[int] = field(default_factory=list)
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    constants: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
-    sites: list[Site] = field(default_factory=list)
 
 
 def web_plan(graph: Graph) -> WebPlan:
@@ -100,71 +61,44 @@ def web_plan(graph: Graph) -> WebPlan:
         >>> [launch.name for launch in plan.launches], plan.buffers
         (['negative, exp'], [12, 12])
     """
-    return _Planner(graph).plan()
+    program = _Program()
+    plan = program.made
+    whole = _Scope(program, graph)
+    plan.inputs = tuple(program.buffer(a.nbytes) for a in graph.inputs)
+    if program.refused:
+        raise UnsupportedError(
+            "every operation of a page has a kernel, as a page has no host to fall back to", "; ".join(program.refused),
+            "replace these operations, or compute what they compute before the export",
+        )  # fmt: skip
+    made = whole.emitted(plan.inputs, [None] * len(graph.outputs), {})
+    plan.steps, plan.outputs = made.steps, tuple(made.outputs)
+    for nbytes in plan.buffers:
+        if nbytes > MOST_BUFFER_BYTES:
+            raise UnsupportedError(
+                f"a buffer of a page has at most {MOST_BUFFER_BYTES:,} bytes", f"{nbytes:,}", "export smaller parts"
+            )
+    return plan
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A group of launches: what it reads and writes, as values of the graph."""
+class _Program:
+    """What all graphs of a program share: kernels, buffers, and what there is no kernel for."""
 
-    name: str
-    group: LoweredGroup
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-
-
-class _Planner:
-    """Plans one graph. Values that are views of all elements of another share its buffer: each has an ``owner``."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.known: dict[object, LoweredGroup | str] = {}  # by the keys of bodies, which networks repeat
-        self.graph = fuse(graph, kind_of, POLICY, proved=lambda body: isinstance(self.lowered(body), LoweredGroup))
-        self.avals = self.graph.avals
+    def __init__(self) -> None:
         self.made = WebPlan()
+        self.known: dict[object, LoweredGroup | str] = {}  # by the keys of bodies, which networks repeat
         self.refused: dict[str, None] = {}
-        self.owner = list(range(len(self.avals)))
-        self.buffer_of: dict[int, int] = {}  # by owner
         self.free: list[int] = []
         self.numbers: dict[object, int] = {}  # of kernels
 
-    def plan(self) -> WebPlan:
-        plan, graph = self.made, self.graph
-        plan.inputs = tuple(self.own(i) for i in range(len(graph.inputs)))
-        steps = [step for n in graph.nodes for step in self.steps(n)]
-        if self.refused:
-            raise UnsupportedError(
-                "every operation of a page has a kernel, as a page has no host to fall back to", "; ".join(self.refused),
-                "replace these operations, or compute what they compute before the export",
-            )  # fmt: skip
-        last: dict[int, int] = {}
-        for k, step in enumerate(steps):
-            last.update({self.owner[v]: k for v in (*step.operands, *step.results)})
-        kept = {self.owner[v] for v in graph.outputs}.union(self.buffer_of)
-        for k, step in enumerate(steps):
-            self.launch(step, kept)
-            for u in {self.owner[v] for v in (*step.operands, *step.results)} - kept:
-                if last[u] == k:
-                    self.free.append(self.buffer_of[u])
-        for v in graph.outputs:
-            self.own(self.owner[v])  # one without elements has none yet
-        plan.outputs = tuple(self.buffer_of[self.owner[v]] for v in graph.outputs)
-        for nbytes in plan.buffers:
-            if nbytes > MOST_BUFFER_BYTES:
-                raise UnsupportedError(
-                    f"a buffer of a page has at most {MOST_BUFFER_BYTES:,} bytes", f"{nbytes:,}", "export smaller parts"
-                )
-        return plan
-
-    # buffers
-
-    def own(self, v: int) -> int:
-        """The buffer of a value, one of its own if it has none yet."""
-        if v not in self.buffer_of:
-            self.buffer_of[v] = self.buffer(self.avals[v].nbytes)
-        return self.buffer_of[v]
-
-    def constant(self, v: int, value: Any) -> None:
-        self.made.constants[self.own(v)] = np.asarray(value, self.avals[v].dtype.np).reshape(self.avals[v].shape)
+    def lowered(self, body: Graph) -> LoweredGroup | str:
+        """The launches of a group, or why there are none."""
+        key = key_of(body)
+        if key not in self.known:
+            try:
+                self.known[key] = lowered_body(body, PAGE)
+            except (UnsupportedError, DTypeError) as e:
+                self.known[key] = f"{e.expected} (received {e.received})"
+        return self.known[key]
 
     def buffer(self, nbytes: int) -> int:
         """A new buffer."""
@@ -182,28 +116,109 @@ class _Planner:
         sizes[b] = max(sizes[b], padded(nbytes))
         return b
 
+    def kernel(self, shader: Shader) -> int:
+        """The number of a kernel; equal ones have one number."""
+        key = shader.text, shader.access
+        number = self.numbers.setdefault(key, len(self.made.kernels))
+        if number == len(self.made.kernels):
+            self.made.kernels.append(shader)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A group of launches, or a node that runs graphs: what it reads and writes, as values of the graph."""
+
+    name: str
+    group: LoweredGroup | None
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    node: Node | None = None
+    bodies: tuple[_Scope, ...] = ()
+
+
+class _Scope:
+    """Plans one graph. Values that are views of all elements of another share its buffer: each has an ``owner``.
+
+    Args:
+        program: What it is part of.
+        graph: That of the program, of a branch, or of a round of a loop.
+        inside: Whether it is one of the latter: its outputs are copied elsewhere, and may be in buffers that others use later.
+        checks: Name of the operation whose indices it checks, if it does nothing else.
+    """
+
+    def __init__(self, program: _Program, graph: Graph, inside: bool = False, checks: str = "") -> None:
+        self.program, self.inside, self.checks = program, inside, checks
+        graph = with_whole_words(graph)
+        self.graph = fuse(graph, kind_of, POLICY, proved=lambda body: isinstance(program.lowered(body), LoweredGroup))
+        self.avals = self.graph.avals
+        self.owner = list(range(len(self.avals)))
+        self.buffer_of: dict[int, int] = {}  # by owner
+        self.parts = [part for n in self.graph.nodes for part in self.parts_of(n)]
+
+    def emitted(self, inputs: Sequence[int], goals: Sequence[int | None], carries: Mapping[int, int]) -> Emitted:
+        graph, owner = self.graph, self.owner
+        given = set(self.buffer_of).union(range(len(inputs)))  # constants and inputs
+        self.buffer_of.update(enumerate(inputs))
+        last: dict[int, int] = {}
+        made: dict[int, int] = {}
+        for k, part in enumerate(self.parts):
+            last.update({owner[v]: k for v in (*part.operands, *part.results)})
+            made.update({owner[v]: k for v in part.results})
+        last.update({owner[v]: len(self.parts) for v in graph.outputs})
+        places: dict[int, int] = {}  # of outputs that are made at their goals
+        for k, (v, goal) in enumerate(zip(graph.outputs, goals, strict=True)):
+            u = owner[v]
+            unread = k not in carries or last.get(carries[k], -1) < made.get(u, -1)
+            if goal is not None and u in made and u not in places and unread:
+                places[u] = goal
+        kept = {owner[v] for v in graph.outputs} | given
+        steps: list[WebStep] = []
+        for k, part in enumerate(self.parts):
+            steps += self.steps(part, kept, places)
+            for u in {owner[v] for v in (*part.operands, *part.results)} - kept:
+                if last[u] == k:
+                    self.release([self.buffer_of[u]])
+        for v in graph.outputs:
+            self.own(owner[v])  # one without elements has none yet
+        outputs = [self.buffer_of[owner[v]] for v in graph.outputs]
+        borrowed = {self.buffer_of[u] for u in made if u in kept and u not in places}
+        return Emitted(steps, outputs, sorted(borrowed))
+
+    # buffers
+
+    def own(self, v: int) -> int:
+        """The buffer of a value, one of its own if it has none yet."""
+        if v not in self.buffer_of:
+            self.buffer_of[v] = self.program.buffer(self.avals[v].nbytes)
+        return self.buffer_of[v]
+
+    def constant(self, v: int, value: Any) -> None:
+        aval = self.avals[v]
+        self.program.made.constants[self.own(v)] = np.asarray(value, aval.dtype.np).reshape(aval.shape)
+
+    def shared(self, nbytes: int) -> int:
+        return self.program.shared(nbytes)
+
+    def release(self, buffers: Sequence[int]) -> None:
+        self.program.free += buffers
+
     # nodes
 
-    def lowered(self, body: Graph) -> LoweredGroup | str:
-        """The launches of a group, or why there are none."""
-        key = key_of(body)
-        if key not in self.known:
-            try:
-                self.known[key] = lowered_body(body, PAGE)
-            except (UnsupportedError, DTypeError) as e:
-                self.known[key] = f"{e.expected} (received {e.received})"
-        return self.known[key]
-
-    def steps(self, n: Node) -> list[_Step]:
+    def parts_of(self, n: Node) -> list[_Part]:
         """The groups of a node, as the engine would run it. What there is no kernel for is added to ``refused``."""
         operands, results = tuple(self.avals[i] for i in n.inputs), tuple(n.results)
         if n.op is CONSTANT:
             self.constant(n.first, n.params["value"])
             return []
         if n.op is FUSED:
-            found = self.lowered(n.params["body"])
+            found = self.program.lowered(n.params["body"])
             assert isinstance(found, LoweredGroup), found
-            return [_Step(", ".join(m.op.name for m in n.params["body"].nodes), found, n.inputs, results)]
+            return [_Part(", ".join(m.op.name for m in n.params["body"].nodes), found, n.inputs, results)]
+        graphs = graphs_of(n, operands[0] if operands else None)
+        if graphs is not None:
+            bodies = tuple(_Scope(self.program, g, True, n.params.get("of", "")) for g in graphs)
+            return [_Part(n.op.name, None, n.inputs, results, n, bodies)]
         if not any(a.size for a in n.avals) and not n.op.indexes:
             return []
         if operands and not any(a.size for a in operands) and n.op.program is None:
@@ -214,53 +229,60 @@ class _Planner:
         if n.op.view is not None:
             views = [viewed(n, slot, row_major(operands[0].shape)) for slot in range(len(results))]
             if None not in views:
-                return [step for v, view in zip(results, views, strict=True) if view for step in self.view(n, v, view)]
+                return [part for v, view in zip(results, views, strict=True) if view for part in self.view(n, v, view)]
         body = Graph(list(operands))
         body.nodes.append(Node(n.op, tuple(range(len(operands))), n.params, len(operands), n.avals, "", ""))
         body.outputs = tuple(body.nodes[0].results)
         kind = kind_of(body.nodes[0], operands)
-        found = self.lowered(body) if kind in _COMPILED else kind
+        found = self.program.lowered(body) if kind in _COMPILED else kind
         if isinstance(found, str):
-            self.refused.setdefault(f"{n.op.name}: {found}")
+            self.program.refused.setdefault(f"{n.op.name}: {found}")
             return []
-        return [_Step(n.op.name, found, n.inputs, results)]
+        return [_Part(n.op.name, found, n.inputs, results)]
 
-    def view(self, n: Node, v: int, view: View) -> list[_Step]:
+    def view(self, n: Node, v: int, view: View) -> list[_Part]:
         """The copy of a view; none if it is all elements of its operand."""
         source, result = self.avals[n.inputs[0]], self.avals[v]
         if view.in_rows and view.offset == 0 and result.size == source.size:
             self.owner[v] = self.owner[n.inputs[0]]
             return []
-        return [_Step(n.op.name, lowered_view(view, source, result, PAGE), n.inputs[:1], (v,))] if result.size else []
+        return [_Part(n.op.name, lowered_view(view, source, result, PAGE), n.inputs[:1], (v,))] if result.size else []
 
-    def launch(self, step: _Step, kept: Collection[int]) -> None:
-        """Append the launches of a group."""
-        plan, group = self.made, step.group
-        for v in step.results:
-            self.buffer_of[v] = self.buffer(self.avals[v].nbytes) if v in kept else self.shared(self.avals[v].nbytes)
+    def steps(self, part: _Part, kept: Collection[int], places: Mapping[int, int]) -> list[WebStep]:
+        """The steps of a part, whose results get buffers."""
+        for v in part.results:
+            nbytes = self.avals[v].nbytes
+            if v in places:
+                self.buffer_of[v] = places[v]
+            else:
+                self.buffer_of[v] = self.program.buffer(nbytes) if v in kept and not self.inside else self.shared(nbytes)
+        operands = [self.own(self.owner[v]) for v in part.operands]
+        results = [self.buffer_of[v] for v in part.results]
+        if part.group is None:
+            assert part.node is not None
+            return control_steps(part.node, part.bodies, operands, results)
+        return self.launches(part.name, part.group, [*operands, *results])
+
+    def launches(self, name: str, group: LoweredGroup, buffers: Sequence[int]) -> list[WebStep]:
+        """The launches of a group on buffers."""
+        plan = self.program.made
         temporaries = [self.shared(a.nbytes) for a in group.temporaries]
-        buffers = [*(self.own(self.owner[v]) for v in step.operands), *(self.buffer_of[v] for v in step.results), *temporaries]
+        buffers = [*buffers, *temporaries]
         first = len(plan.sites)
         for site in group.sites:
             if not isinstance(site, Site):
                 raise UnsupportedError(
                     "a page checks the indices of Firebrick's own operations",
-                    f"a check in a kernel of one's own, at {step.name}",
+                    f"a check in a kernel of one's own, at {name}",
                     "let fb.take read the elements at indices that are computed, and pass its result to the kernel",
                 )  # fmt: skip
-            plan.sites.append(site)
+            plan.sites.append(replace(site, op=self.checks or site.op))
         if len(plan.sites) > SITES:
             raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
+        steps: list[WebStep] = []
         for s in group.launches:
             arrays = tuple((buffers[k], max(padded(size), WORD)) for k, size in zip(s.arrays, s.sizes, strict=True))
             words = tuple(map(int, s.shader.words(s.scalars, s.grid, first)))
-            plan.launches.append(WebLaunch(self.kernel(s.shader), step.name, arrays, words, s.shader.workgroups(s.grid)))
-        self.free += temporaries
-
-    def kernel(self, shader: Shader) -> int:
-        """The number of a kernel; equal ones have one number."""
-        key = shader.text, shader.access
-        number = self.numbers.setdefault(key, len(self.made.kernels))
-        if number == len(self.made.kernels):
-            self.made.kernels.append(shader)
-        return number
+            steps.append(WebLaunch(self.program.kernel(s.shader), name, arrays, words, s.shader.workgroups(s.grid)))
+        self.release(temporaries)
+        return steps

@@ -1,4 +1,7 @@
-"""``Attention``: the weights of each query in temporary memory, then products with them, an item for each element."""
+"""``Attention``: the weights of each query in temporary memory, then products with them, an item for each element.
+
+``weights`` also serves forms that compute the products of queries and keys by other kernels.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from firebrick.scalar import math
 from firebrick.scalar.expr import Expr, const, eq, maximum, select
 from firebrick.scalar.storage import computed
 
-_WEIGHTS, _SCORES = Buffer(TEMPORARY, 0), Buffer(TEMPORARY, 1)
+WEIGHTS, SCORES = Buffer(TEMPORARY, 0), Buffer(TEMPORARY, 1)
 """Weights p, and the cotangents u of the scores; both [*lead, n, m]."""
 
 
@@ -23,17 +26,22 @@ def attention(spec: Attention) -> Naive:
     query, key, value = (Buffer(INPUT, k) for k in spec.sources[int(spec.gradient) :][:3])
     n, m, d, e = spec.n, spec.m, spec.d, spec.e
     if not spec.gradient:
-        return Naive((_weights(spec), _products(spec, "attention", Buffer(RESULT, 0), (n, e), _WEIGHTS, True, value)), (pairs,))
+        return Naive((weights(spec), _products(spec, "attention", Buffer(RESULT, 0), (n, e), WEIGHTS, True, value)), (pairs,))
     steps = (
-        _products(spec, "query", Buffer(RESULT, 0), (n, d), _SCORES, True, key, spec.scale),
-        _products(spec, "key", Buffer(RESULT, 1), (m, d), _SCORES, False, query, spec.scale),
-        _products(spec, "value", Buffer(RESULT, 2), (m, e), _WEIGHTS, False, Buffer(INPUT, spec.sources[0])),
+        _products(spec, "query", Buffer(RESULT, 0), (n, d), SCORES, True, key, spec.scale),
+        _products(spec, "key", Buffer(RESULT, 1), (m, d), SCORES, False, query, spec.scale),
+        _products(spec, "value", Buffer(RESULT, 2), (m, e), WEIGHTS, False, Buffer(INPUT, spec.sources[0])),
     )
-    return Naive((_weights(spec), *steps), (pairs, pairs))
+    return Naive((weights(spec), *steps), (pairs, pairs))
 
 
-def _weights(spec: Attention) -> NaiveLaunch:
-    """An item for each query: softmax of its scores; for gradients the cotangents of the scores too."""
+def weights(spec: Attention, multiplied: bool = False) -> NaiveLaunch:
+    """An item for each query: softmax of its scores; for gradients the cotangents of the scores too.
+
+    Args:
+        spec: Specification.
+        multiplied: Whether ``WEIGHTS`` already has the scores, and ``SCORES`` the products of cotangents and values.
+    """
     b = Builder("weights", (*spec.lead, spec.n))
     dtype = computed(spec.dtype)
     at = b.positions
@@ -46,7 +54,7 @@ def _weights(spec: Attention) -> NaiveLaunch:
     mask = b.place(_mask(spec))
 
     def weight(j: Expr) -> Expr:
-        return b.read(_WEIGHTS, dtype, b.address(places["p"], [*at, j]))
+        return b.read(WEIGHTS, dtype, b.address(places["p"], [*at, j]))
 
     def put(buffer: Buffer, j: Expr, x: Expr) -> None:
         b.store(buffer, dtype, b.address(places["p"], [*at, j]), x)
@@ -61,36 +69,42 @@ def _weights(spec: Attention) -> NaiveLaunch:
 
     def score(js: list[Expr]) -> None:
         (j,) = js
-        s = b.variable(const(0, dtype), "score")
 
-        def add(cs: list[Expr]) -> None:
+        def element(cs: list[Expr]) -> Expr:
             q = b.read(query, spec.dtype, b.address(places["q"], [*at, *cs])) * spec.scale
-            b.assign(s, s.local + q * b.read(key, spec.dtype, b.address(places["k"], [*at[:-1], j, *cs])))
+            return q * b.read(key, spec.dtype, b.address(places["k"], [*at[:-1], j, *cs]))
 
-        b.loops([d], add)
-        shown = b.let(select(seen(j), s.local, float("-inf")))
-        put(_WEIGHTS, j, shown)
+        made = weight(j) if multiplied else _sum(b, dtype, d, element)
+        shown = b.let(select(seen(j), made, float("-inf")))
+        put(WEIGHTS, j, shown)
         b.assign(largest, maximum(largest.local, shown))
 
     def exponential(js: list[Expr]) -> None:
         shift = select(eq(largest.local, float("-inf")), 0.0, largest.local)
         x = b.let(math.exp(weight(js[0]) - shift))
-        put(_WEIGHTS, js[0], x)
+        put(WEIGHTS, js[0], x)
         b.assign(total, total.local + x)
 
     def share(js: list[Expr]) -> None:
-        put(_WEIGHTS, js[0], b.let(select(seen(js[0]), weight(js[0]) / total.local, 0.0)))
+        put(WEIGHTS, js[0], b.let(select(seen(js[0]), weight(js[0]) / total.local, 0.0)))
 
     for write in (score, exponential, share):
         b.loops([m], write)
     if spec.gradient:
-        _cotangents(spec, b, value, m, seen, weight, put)
+        _cotangents(spec, b, value, m, seen, weight, put, multiplied)
     return b.step()
+
+
+def _sum(b: Builder, dtype: str, count: Expr, element: Callable[[list[Expr]], Expr]) -> Expr:
+    """A sum along one axis."""
+    total = b.variable(const(0, dtype), "total")
+    b.loops([count], lambda counters: b.assign(total, total.local + element(counters)))
+    return total.local
 
 
 def _cotangents(
     spec: Attention, b: Builder, value: Buffer, m: Expr, seen: Callable[[Expr], Expr], weight: Callable[[Expr], Expr],
-    put: Callable[[Buffer, Expr, Expr], None],
+    put: Callable[[Buffer, Expr, Expr], None], multiplied: bool,
 ) -> None:  # fmt: skip
     """u = p · (w - Σ p · w) with w = g valueᵀ, for the item's query."""
     dtype, at = computed(spec.dtype), b.positions
@@ -102,21 +116,20 @@ def _cotangents(
 
     def product(js: list[Expr]) -> None:
         (j,) = js
-        w = b.variable(const(0, dtype), "w")
 
-        def add(cs: list[Expr]) -> None:
+        def element(cs: list[Expr]) -> Expr:
             x = b.read(g, spec.dtype, b.address(to_g, [*at, *cs]))
-            b.assign(w, w.local + x * b.read(value, spec.dtype, b.address(to_value, [*at[:-1], j, *cs])))
+            return x * b.read(value, spec.dtype, b.address(to_value, [*at[:-1], j, *cs]))
 
-        b.loops([e], add)
-        shown = b.let(select(seen(j), w.local, 0.0))
-        put(_SCORES, j, shown)
+        w = b.read(SCORES, dtype, b.address(pairs, [*at, j])) if multiplied else _sum(b, dtype, e, element)
+        shown = b.let(select(seen(j), w, 0.0))
+        put(SCORES, j, shown)
         b.assign(mean, mean.local + weight(j) * shown)
 
     def centred(js: list[Expr]) -> None:
         (j,) = js
-        w = b.read(_SCORES, dtype, b.address(pairs, [*at, j]))
-        put(_SCORES, j, b.let(weight(j) * (w - mean.local)))
+        w = b.read(SCORES, dtype, b.address(pairs, [*at, j]))
+        put(SCORES, j, b.let(weight(j) * (w - mean.local)))
 
     b.loops([m], product)
     b.loops([m], centred)

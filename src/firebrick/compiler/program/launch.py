@@ -1,10 +1,15 @@
-"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults; or a jump between them."""
+"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults; several sequences of such; or
+a jump between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from firebrick.compiler.spec.faults import FaultSite
+
+At = int | tuple[int, int]
+"""A position in a segment's array of buffers, or such a position and a byte offset."""
 
 ALIGNED = 1024  # chunks of at least this number of units, if units are contiguous elements, end at a cache line
 
@@ -14,10 +19,10 @@ PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a segment, or a jump.
+    """One kernel of a segment, several sequences of kernels, or a jump.
 
     Attributes:
-        kernel: Name of its function; empty for a jump.
+        kernel: Name of its function; empty for sequences and for a jump.
         buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and
             a byte offset.
         grid: Length of its grid; 0 for nothing to do.
@@ -26,19 +31,35 @@ class Launch:
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
         sites: The checks whose faults it reports, by the numbers that it has for them.
         jump: Of a jump: the distance of the launch that follows, in launches, if there is no buffer or the bool in it is false.
+        sequences: Launches of kernels without checks, which are independent of those of other sequences. A thread runs all of a
+            sequence, in order.
     """
 
     kernel: str
-    buffers: tuple[int | tuple[int, int], ...]
+    buffers: tuple[At, ...]
     grid: int
     chunk: int = 0
     scratch: int = 0
     cost_us: float | None = None
     sites: tuple[FaultSite, ...] = ()
     jump: int = 0
+    sequences: tuple[tuple[Launch, ...], ...] = ()
+
+    def placed(self, where: Callable[[At], At]) -> Launch:
+        """The launch with other buffers, those of its sequences too: what ``where`` returns for each."""
+        inside = tuple(tuple(x.placed(where) for x in part) for part in self.sequences)
+        return replace(self, buffers=tuple(map(where, self.buffers)), sequences=inside)
 
 
-def jump(by: int, unless: int | tuple[int, int] | None = None) -> Launch:
+def in_sequences(parts: Sequence[Sequence[Launch]]) -> Launch:
+    """One launch of several sequences, which threads run at the same time."""
+    inside = [x for part in parts for x in part]
+    scratch = max((x.scratch for x in inside), default=0)
+    cost = sum(x.cost_us or 0.0 for x in inside)
+    return Launch("", (), len(parts), 1, scratch, cost, sequences=tuple(map(tuple, parts)))
+
+
+def jump(by: int, unless: At | None = None) -> Launch:
     """A jump over launches, forward or back.
 
     Args:

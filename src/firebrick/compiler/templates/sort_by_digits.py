@@ -19,7 +19,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, int32, uint32
 from firebrick.core.views import row_major
 from firebrick.scalar.capabilities import Capabilities
-from firebrick.scalar.expr import Expr, bitcast, cast, const, ne, select
+from firebrick.scalar.expr import Expr, bitcast, cast, const, eq, ne, select
 from firebrick.scalar.storage import computed
 
 SIZES = ((256, 8), (128, 8), (64, 4))
@@ -197,8 +197,9 @@ def _key(b: Builder, x: Expr, dtype: str, word: int) -> Expr:
     """32 bits of the key of an element, uint32; ``word`` is 1 for the upper bits of 64."""
     top = const(1 << 31, "uint32")
     if x.dtype == "float32":
-        zero = (x >= 0.0) & (x <= 0.0)  # of both signs
-        bits = b.let(select(zero, const(0, "uint32"), bitcast(x, "uint32")), "bits")
+        given = b.let(bitcast(x, "uint32"), "given")
+        # one zero for both signs, by its bits: a comparison may take denormal numbers for zeros
+        bits = b.let(select(eq(given & 0x7FFFFFFF, 0), const(0, "uint32"), given), "bits")
         key = select(ne(bits & top, 0), ~bits, bits | top)
         return select((bits & 0x7FFFFFFF) > 0x7F800000, const(_FULL, "uint32"), key)
     if x.dtype == "bool":

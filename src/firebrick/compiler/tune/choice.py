@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any
@@ -115,6 +115,11 @@ def active(device: str) -> bool:
     if _state.forced or _state.pinned:
         return True
     return config.tune == "on" or (config.tune == "cached" and len(records_of(device)) > 0)
+
+
+def forces() -> bool:
+    """Whether ``force_variant`` is in force."""
+    return bool(_state.forced)
 
 
 def stamp(device: str) -> str:
@@ -287,6 +292,21 @@ def bar(problem: KernelProblem, variant: str, reason: str) -> None:
     if record.any_order == variant:
         record.any_order = DEFAULT
     records.add(record)
+    _state.barred += 1
+    _state.changed()
+
+
+def withdraw(problems: Iterable[KernelProblem]) -> None:
+    """Compute problems by their defaults, although other variants were faster alone.
+
+    Args:
+        problems: Problems whose variants made a whole program slower.
+    """
+    for problem in problems:
+        record = records_of(problem.device).get(problem.id)
+        if record is not None:
+            any_order = None if record.any_order is None else DEFAULT
+            records_of(problem.device).add(replace(record, choice=DEFAULT, any_order=any_order))
     _state.barred += 1
     _state.changed()
 

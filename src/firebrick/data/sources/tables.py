@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core.dtypes import DType
 from firebrick.core.settings import whole
 from firebrick.core.untrusted import check_regular, opened
 from firebrick.data.dataset import ArrayDataset
@@ -154,9 +155,14 @@ class ParquetDataset(ArrayDataset):
 def _types(who: str, columns: Columns, arrow: Any) -> dict[str, Any]:
     """The Arrow type of each column that is read."""
     found: dict[str, Any] = {}
+    if not isinstance(columns, Mapping):
+        raise LoaderError(
+            f"{who} takes the dtypes of its columns by name", f"{type(columns).__name__} {columns!r:.60}",
+            'e.g. {"height": "float32", "kind": "int64"}',
+        )  # fmt: skip
     try:
         for names, dtype in columns.items():
-            kind = np.dtype(dtype)
+            kind = _numpy(dtype)
             if kind.kind not in "fiub":
                 raise TypeError(f"dtype {kind}")
             for name in (names,) if isinstance(names, str) else names:
@@ -167,6 +173,11 @@ def _types(who: str, columns: Columns, arrow: Any) -> dict[str, Any]:
         ) from e
     if not found:
         raise LoaderError(f"{who} reads at least one column", "none", 'e.g. {"height": "float32", "kind": "int64"}')
+    return found
+
+
+def _numpy(dtype: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = dtype.np if isinstance(dtype, DType) else np.dtype(dtype)
     return found
 
 
@@ -309,7 +320,7 @@ def _arrays(table: Any, path: Any, columns: Columns, types: dict[str, Any], arro
                 ", ".join(f"{n}: {list(p.shape)}" for n, p in zip(names, parts, strict=True)),
                 "read them as columns of their own",
             )
-        made.append((parts[0] if isinstance(names, str) else np.stack(parts, -1)).astype(np.dtype(dtype), copy=False))
+        made.append((parts[0] if isinstance(names, str) else np.stack(parts, -1)).astype(_numpy(dtype), copy=False))
     return made
 
 
@@ -359,11 +370,12 @@ def _check_kind(stored: Any, where: str, kind: Any, arrow: Any) -> None:
     number = of.is_integer(stored) or of.is_floating(stored) or of.is_decimal(stored)
     if number and not of.is_boolean(kind):
         return
-    remedy = (
-        'state the dtype "bool"'
-        if of.is_boolean(stored)
-        else "convert it in the file: to numbers, of times in a unit of your choice"
-    )
+    if of.is_boolean(stored):
+        remedy = 'state the dtype "bool"'
+    elif number:
+        remedy = "state a dtype of numbers, and compare: column != 0"
+    else:
+        remedy = "convert it in the file: to numbers, of times in a unit of your choice"
     raise LoaderError(
         f"{where} holds {'bools' if of.is_boolean(kind) else 'numbers'}, to be read as {kind}", f"{stored}", remedy
     )

@@ -3,7 +3,7 @@
 ======================  =================================================================
 file                    content
 ======================  =================================================================
-program.json            the plan: inputs, outputs, buffers, kernels, launches
+program.json            the plan: inputs, outputs, buffers, kernels, launches, and the steps that run them
 kernels/*.wgsl          the kernels, of the base limits of the WebGPU specification
 weights.safetensors     what the function captures, and the constants of the program
 selftest.safetensors    inputs, and the results of the ``numpy`` engine, which a page compares
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import html
 import inspect
+import itertools
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
@@ -31,7 +32,8 @@ import numpy as np
 import safetensors.numpy
 
 from firebrick.backends.registry import find_device
-from firebrick.backends.webgpu.web_plan import WebPlan, web_plan
+from firebrick.backends.webgpu.web_plan import web_plan
+from firebrick.backends.webgpu.web_program import WebCond, WebCopy, WebLaunch, WebPlan, WebScan, WebStep
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ConfigError, DTypeError, FirebrickError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -40,7 +42,7 @@ from firebrick.graph.standalone import Standalone, standalone
 from firebrick.ir import Graph
 from firebrick.nn import Module
 
-FORMAT = 1
+FORMAT = 2
 """Of ``program.json``."""
 TOLERANCES = {"float32": 1e-3, "float16": 4e-3, "bfloat16": 3e-2}
 """How far results of the self-test may be from the reference, relative to the largest of them, by dtype; others are equal.
@@ -65,7 +67,7 @@ class Exported:
     Attributes:
         folder: Where.
         kernels: Number of different kernels.
-        launches: Number of launches of one run.
+        launches: Number of launches; those of a loop are counted once.
         weight_bytes: Bytes of the weights' file.
         buffer_bytes: Bytes of the GPU's memory that the program uses.
 
@@ -204,6 +206,7 @@ class _Content:
                 {"kernel": x.kernel, "name": x.name, "arrays": x.arrays, "words": x.words, "workgroups": x.workgroups}
                 for x in plan.launches
             ],
+            "steps": _steps(plan.steps, itertools.count()),
             "checks": [_check(e) | {"buffer": outputs[v], "bytes": graph.avals[v].nbytes} for v, e in program.checks],
             "faults": [{"op": s.op, "size": int(s.size)} for s in plan.sites],
         }
@@ -278,6 +281,28 @@ def _check(error: Exception) -> dict[str, str]:
     if isinstance(error, FirebrickError):
         return {"expected": error.expected, "remedy": error.remedy}
     return {"expected": str(error).splitlines()[0], "remedy": ""}
+
+
+def _steps(steps: Sequence[WebStep], numbers: Iterator[int]) -> list[dict[str, Any]]:
+    """Steps as JSON. ``numbers`` are those of their launches, which ``WebPlan.launches`` has in the same order; launches one
+    after the other are one item."""
+    found: list[dict[str, Any]] = []
+    for s in steps:
+        if isinstance(s, WebLaunch):
+            number = next(numbers)
+            if found and "launches" in found[-1] and found[-1]["launches"][1] == number:
+                found[-1]["launches"][1] = number + 1
+            else:
+                found.append({"launches": [number, number + 1]})
+        elif isinstance(s, WebCopy):
+            found.append({"copy": [s.source, s.goal, s.nbytes], "strides": [s.source_stride, s.goal_stride]})
+        elif isinstance(s, WebScan):
+            found.append({"times": s.times, "reverse": s.reverse, "steps": _steps(s.steps, numbers)})
+        elif isinstance(s, WebCond):
+            found.append({"if": s.condition, "then": _steps(s.steps, numbers), "else": _steps(s.otherwise, numbers)})
+        else:
+            found.append({"while": s.condition, "steps": _steps(s.steps, numbers)})
+    return found
 
 
 def _hashed(file: str, files: Mapping[str, bytes]) -> dict[str, Any]:

@@ -159,6 +159,7 @@ class ConfusionMatrix(Metric):
 
     Args:
         classes: Number of classes.
+        ignore_index: Label of samples that do not count, such as those without a class; None counts all.
 
     Example:
         >>> import firebrick as fb
@@ -170,8 +171,10 @@ class ConfusionMatrix(Metric):
     """
 
     @answers_arguments
-    def __init__(self, classes: int) -> None:
-        self.classes = whole(type(self).__name__, "classes", classes, 1)
+    def __init__(self, classes: int, *, ignore_index: int | None = None) -> None:
+        name = type(self).__name__
+        self.classes = whole(name, "classes", classes, 1)
+        self.ignore_index = None if ignore_index is None else whole(name, "ignore_index", ignore_index)
         super().__init__()
 
     def initial(self) -> dict[str, Any]:
@@ -189,11 +192,22 @@ class ConfusionMatrix(Metric):
             OutOfRangeError: A class number lies outside [0, classes) (raised when the batch is read).
             TrainingError: A score is NaN (likewise).
         """
-        found = classes_of(type(self).__name__, predicted, labels)
+        name = type(self).__name__
+        found = classes_of(name, predicted, labels)
+        if predicted.ndim == 2 and predicted.shape[1] != self.classes:
+            raise ShapeError(
+                f"{name} of {self.classes} classes takes scores [batch, {self.classes}]", describe("predicted", predicted),
+                "one score for two classes becomes class numbers: fb.astype(scores[:, 0] > 0, fb.int64)"
+                if predicted.shape[1] == 1
+                else f"make it with classes={predicted.shape[1]}",
+            )  # fmt: skip
         self.keep(labels.shape[0], found, labels)
 
     def add(self, values: Sequence[Array], samples: int) -> None:
         n = self.classes
+        if self.ignore_index is not None:
+            counts = values[1] != self.ignore_index
+            values = [v[counts] for v in values]
         if (values[0] == -1).any():
             raise TrainingError(
                 f"{type(self).__name__} counts samples by their class of largest score",
@@ -205,7 +219,8 @@ class ConfusionMatrix(Metric):
                 raise OutOfRangeError(
                     f"{type(self).__name__}: {name} are class numbers in [0, {n})",
                     f"{int(numbers.min())} to {int(numbers.max())}",
-                    "make the metric with the number of classes",
+                    "make the metric with the number of classes"
+                    + ("; ignore_index= leaves out samples of one label" if name == "labels" else ""),
                 )
         predicted, labels = values
         cells = labels.astype(np.int64) * n + predicted.astype(np.int64)
@@ -230,13 +245,13 @@ class _FromCounts(ConfusionMatrix):
     against: ClassVar[tuple[str, ...]] = ()
 
     @answers_arguments
-    def __init__(self, classes: int, average: str | None = "macro") -> None:
+    def __init__(self, classes: int, average: str | None = "macro", *, ignore_index: int | None = None) -> None:
         if average not in _AVERAGES:
             raise ConfigError(
                 f"{type(self).__name__}: average is micro, macro, weighted or None", repr(average), "choose one of them"
             )
         self.average = average
-        super().__init__(classes)
+        super().__init__(classes, ignore_index=ignore_index)
 
     def compute(self) -> Any:
         """The average as a float, or float64 [classes] for ``average=None``; NaN where it is not defined.
@@ -264,6 +279,7 @@ class Precision(_FromCounts):
         classes: Number of classes.
         average: "macro" (mean over classes), "micro" (over all samples), "weighted" (mean over classes, weighted by their
             numbers of samples), or None for each class.
+        ignore_index: Label of samples that do not count, such as those without a class; None counts all.
 
     Example:
         >>> import firebrick as fb
@@ -283,6 +299,7 @@ class Recall(_FromCounts):
     Args:
         classes: Number of classes.
         average: As for ``Precision``.
+        ignore_index: As for ``Precision``.
 
     Example:
         >>> import firebrick as fb
@@ -302,6 +319,7 @@ class F1(_FromCounts):
     Args:
         classes: Number of classes.
         average: As for ``Precision``; "macro" is the mean of the classes' F1.
+        ignore_index: As for ``Precision``.
 
     Source: van Rijsbergen, "Information Retrieval", 1979.
 

@@ -44,7 +44,8 @@ class Metric(ABC):
     - ``add`` adds to ``totals`` what was kept of one batch, as NumPy arrays;
     - ``compute`` returns the metric from ``totals``.
 
-    ``update`` waits for no engine, and works under ``fb.jit``. A subclass with an ``__init__`` of its own sets its attributes
+    ``update`` waits for no engine. A ``Learner`` calls it in its compiled steps; beside a function of one's own under
+    ``fb.jit``, it is called with what the function returns. A subclass with an ``__init__`` of its own sets its attributes
     before it calls ``super().__init__()``, since ``initial`` may depend on them.
 
     Example:

@@ -32,11 +32,13 @@ class AddressTable:
         length: How many addresses it holds.
     """
 
-    __slots__ = ("_words", "address")
+    __slots__ = ("_fill", "_length", "_words", "address")
 
     def __init__(self, length: int) -> None:
         self._words = np.zeros(max(length, 1), np.uint64)
         self.address = int(self._words.ctypes.data)
+        self._length = len(self._words)
+        self._fill = native().addresses if _at_head() else None
 
     def put(self, at: int, arrays: Sequence[np.ndarray[Any, Any]]) -> bool:
         """Write the addresses of arrays, from position ``at`` on.
@@ -48,16 +50,17 @@ class AddressTable:
             OperandError: One of them is no NumPy array, or they do not fit.
         """
         held = tuple(arrays)
-        if not 0 <= at <= len(self._words) - len(held):
+        count, fill = len(held), self._fill
+        if not 0 <= at <= self._length - count:
             raise self._refused(at, held)
-        if _at_head():  # its items, pointers to the arrays, follow its own header
-            flags = native().addresses(id(held) + _TUPLE, self.address + 8 * at, len(held), _HEAD, _FLAGS, _ARRAY)
+        if fill is not None:  # its items, pointers to the arrays, follow its own header
+            flags: int = fill(id(held) + _TUPLE, self.address + 8 * at, count, _HEAD, _FLAGS, _ARRAY)
             if flags < 0:
                 raise self._refused(at, held)
-            return bool(flags & _GOOD == _GOOD)
+            return flags & _GOOD == _GOOD
         if any(type(a) is not np.ndarray for a in held):
             raise self._refused(at, held)
-        self._words[at : at + len(held)] = [a.ctypes.data for a in held]
+        self._words[at : at + count] = [a.ctypes.data for a in held]
         return all(map(_good, held))
 
     def _refused(self, at: int, given: tuple[Any, ...]) -> OperandError:

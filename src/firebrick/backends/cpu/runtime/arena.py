@@ -7,6 +7,7 @@ each. What is given back is kept for the next run, up to a bound, until ``releas
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -27,6 +28,7 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
     return raw[at : at + nbytes]
 
 
+@lru_cache(maxsize=1024)  # a program asks for the same at each run
 def size_class(nbytes: int) -> int:
     """The bytes of the buffer for a request: a size class, of which there are four in each doubling; at least 4096."""
     if nbytes <= _LEAST:
@@ -58,11 +60,14 @@ class ArenaPool:
         size = size_class(nbytes)
         with self._lock:
             free = self._free.get(size)
-            found = free.pop() if free else None
-            if found is not None:
+            if free:
+                found = free.pop()
                 self._kept -= size
+            else:
+                found = None
             self._live += size
-            self._peak = max(self._peak, self._live)
+            if self._live > self._peak:
+                self._peak = self._live
         if found is not None:
             return found
         try:

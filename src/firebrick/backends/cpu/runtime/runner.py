@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from firebrick.backends.cpu.runtime.forkjoin import CALLER_BUDGET, CALLER_SCRATCH, ENTER, LEAVE, PARALLEL_FOR, TICKS
 
-RUN, ADDRESSES = "firebrick_run", "firebrick_addresses"
-HEADER, RECORD, BUFFER = 32, 48, 16
+RUN, SEQUENCES, ADDRESSES = "firebrick_run", "firebrick_sequences", "firebrick_addresses"
+HEADER, RECORD, BUFFER, SPAN = 32, 48, 16, 16
 
 # A record: address of the kernel, grid, chunk (0: direct), address of its buffers' part, how many buffers, whether to look at
 # the clock before it. With -1 buffers it takes the segment's own array, at the byte offset that replaces the address. A record
 # without a kernel is a jump: its grid is the distance of the next record, its chunk whether this holds only if the byte that
-# its buffer begins with is 0.
+# its buffer begins with is 0. With -2 buffers the kernel is ``SEQUENCES``, and the address is that of its list: a header of
+# ``HEADER`` bytes (most buffers of a kernel), for each sequence the numbers of its first record and of the first one after it
+# (``SPAN`` bytes), and the records.
 RUNNER = f"""
 define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %faults, i64 %start) {{
 entry:
@@ -77,7 +79,16 @@ clock:
   br i1 %long, label %end, label %buffers
 buffers:
   %own = icmp slt i64 %number, 0
-  br i1 %own, label %slice, label %gather
+  br i1 %own, label %special, label %gather
+special:
+  %several = icmp eq i64 %number, -2
+  br i1 %several, label %list, label %slice
+list:
+  %inner = load ptr, ptr %placesp
+  store ptr %inner, ptr %table
+  %second = getelementptr ptr, ptr %table, i64 1
+  store ptr %bufs, ptr %second
+  br label %launch
 slice:
   %distance = load i64, ptr %placesp
   %part = getelementptr i8, ptr %bufs, i64 %distance
@@ -102,7 +113,7 @@ buffer:
   %again = icmp slt i64 %i1, %number
   br i1 %again, label %buffer, label %launch
 launch:
-  %args = phi ptr [ %part, %slice ], [ %table, %gather ], [ %table, %buffer ]
+  %args = phi ptr [ %part, %slice ], [ %table, %gather ], [ %table, %buffer ], [ %table, %list ]
   %shared = icmp ne i64 %chunk, 0
   %jumps = icmp eq ptr %kernel, null
   br i1 %jumps, label %jump, label %go
@@ -143,6 +154,82 @@ broken:
 whole:
   %turn = select i1 %left, i64 %k, i64 0
   ret i64 %turn
+}}
+
+; A kernel whose work units are sequences of kernels, each of which runs on one thread. ``args`` has the list, and the segment's
+; array of buffers. Kernels of sequences report no faults.
+define void @{SEQUENCES}(ptr %args, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {{
+entry:
+  %list = load ptr, ptr %args
+  %bufsp = getelementptr ptr, ptr %args, i64 1
+  %bufs = load ptr, ptr %bufsp
+  %slots = load i64, ptr %list
+  %countp = getelementptr i8, ptr %list, i64 8
+  %count = load i64, ptr %countp
+  %table = alloca ptr, i64 %slots, align 16
+  %spans = getelementptr i8, ptr %list, i64 {HEADER}
+  %spanbytes = mul i64 %count, {SPAN}
+  %records = getelementptr i8, ptr %spans, i64 %spanbytes
+  br label %unit
+unit:
+  %u = phi i64 [ %begin, %entry ], [ %u1, %after ]
+  %more = icmp slt i64 %u, %end
+  br i1 %more, label %sequence, label %leave
+sequence:
+  %spanat = mul i64 %u, {SPAN}
+  %span = getelementptr i8, ptr %spans, i64 %spanat
+  %first = load i64, ptr %span
+  %stopp = getelementptr i8, ptr %span, i64 8
+  %stop = load i64, ptr %stopp
+  br label %next
+next:
+  %k = phi i64 [ %first, %sequence ], [ %k1, %launch ]
+  %left = icmp slt i64 %k, %stop
+  br i1 %left, label %one, label %after
+one:
+  %at = mul i64 %k, {RECORD}
+  %record = getelementptr i8, ptr %records, i64 %at
+  %kernel = load ptr, ptr %record
+  %gridp = getelementptr i8, ptr %record, i64 8
+  %grid = load i64, ptr %gridp
+  %placesp = getelementptr i8, ptr %record, i64 24
+  %places = load ptr, ptr %placesp
+  %numberp = getelementptr i8, ptr %record, i64 32
+  %number = load i64, ptr %numberp
+  %own = icmp slt i64 %number, 0
+  br i1 %own, label %slice, label %gather
+slice:
+  %distance = load i64, ptr %placesp
+  %part = getelementptr i8, ptr %bufs, i64 %distance
+  br label %launch
+gather:
+  %any = icmp ne i64 %number, 0
+  br i1 %any, label %buffer, label %launch
+buffer:
+  %i = phi i64 [ 0, %gather ], [ %i1, %buffer ]
+  %placeat = mul i64 %i, {BUFFER}
+  %place = getelementptr i8, ptr %places, i64 %placeat
+  %fromat = load i64, ptr %place
+  %from = getelementptr i8, ptr %bufs, i64 %fromat
+  %base = load ptr, ptr %from
+  %offsetp = getelementptr i8, ptr %place, i64 8
+  %offset = load i64, ptr %offsetp
+  %pointer = getelementptr i8, ptr %base, i64 %offset
+  %to = getelementptr ptr, ptr %table, i64 %i
+  store ptr %pointer, ptr %to
+  %i1 = add i64 %i, 1
+  %again = icmp slt i64 %i1, %number
+  br i1 %again, label %buffer, label %launch
+launch:
+  %given = phi ptr [ %part, %slice ], [ %table, %gather ], [ %table, %buffer ]
+  call void %kernel(ptr %given, i64 0, i64 %grid, ptr %scratch, ptr %faults)
+  %k1 = add i64 %k, 1
+  br label %next
+after:
+  %u1 = add i64 %u, 1
+  br label %unit
+leave:
+  ret void
 }}
 
 ; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have, or

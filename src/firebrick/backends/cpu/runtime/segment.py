@@ -7,7 +7,7 @@ between two kernels at intervals, so that Ctrl-C is handled and other threads ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from firebrick.backends.cpu.runtime.forkjoin import TICKS
 from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
-from firebrick.backends.cpu.runtime.runner import BUFFER, HEADER, RECORD
+from firebrick.backends.cpu.runtime.runner import BUFFER, HEADER, RECORD, SEQUENCES, SPAN
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.spec.faults import LARGEST_SITE, Table, found
 from firebrick.compiler.targets.llvm.host import Module, Options, compile_ir
@@ -138,36 +138,82 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
     addresses: dict[str, int] = {}
     for module in modules:
         addresses.update(module.addresses)
-    for x in launches:
+    for x in (*launches, *_inside(launches)):
         if min(x.grid, x.chunk, x.scratch) < 0 or (x.chunk and x.grid > _MOST_CHUNKS * x.chunk):
             raise KernelCompileError(
                 f"a kernel has a grid ≥ 0 in at most {_MOST_CHUNKS} chunks", str(x), "choose a larger chunk"
             )
     kept = [x for x in launches if x.grid]
-    missing = {x.kernel for x in kept if not x.jump} - addresses.keys()
+    missing = {x.kernel for x in (*kept, *_inside(kept)) if not x.jump and not x.sequences} - addresses.keys()
     if missing:
         raise KernelCompileError(
             "the kernels of a segment are in its text or its modules", f"{', '.join(sorted(missing))}, nowhere", "compile them"
         )
     looks = set(_looks(kept))
-    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _entries_of(x)] or [(0, 0)], np.int64)
-    program = np.zeros(HEADER // 8 + len(kept) * RECORD // 8, np.int64)
-    program[:4] = (
-        len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel, max((len(x.sites) for x in kept), default=0)
-    )  # fmt: skip
-    records = program[HEADER // 8 :].reshape(-1, RECORD // 8)
-    first = int(buffers.ctypes.data)
+    lists = [x for x in kept if x.sequences]
+    every = [*kept, *_inside(kept)]
+    buffers = np.array([(8 * at, offset) for x in every for at, offset in _entries_of(x)] or [(0, 0)], np.int64)
+    # the program, then the list of each launch of sequences
+    head, record, span = HEADER // 8, RECORD // 8, SPAN // 8
+    sizes = [head + len(x.sequences) * span + len(_inside([x])) * record for x in lists]
+    program = np.zeros(head + len(kept) * record + sum(sizes), np.int64)
+    slots = [len(x.buffers) for x in kept] + [2 for _ in lists]
+    program[:4] = len(kept), max(slots, default=0) or 1, parallel, max((len(x.sites) for x in kept), default=0)
+    written = _LaunchRecords(addresses, int(buffers.ctypes.data))
+    starts = [head + len(kept) * record, *accumulate(sizes, initial=0)]
+    places = iter([starts[0] + offset for offset in starts[1:-1]])
+    rows = program[head : starts[0]].reshape(-1, record)
     for k, x in enumerate(kept):
+        place = program[next(places) :].ctypes.data if x.sequences else 0
+        rows[k] = *written.of(x, int(place)), k in looks
+    for x, offset, size in zip(lists, starts[1:], sizes, strict=False):
+        _write_list(program[starts[0] + offset : starts[0] + offset + size], x, written)
+    return program, buffers
+
+
+def _write_list(words: Words, launch: Launch, written: _LaunchRecords) -> None:
+    """Write the list of a launch's sequences, in the form that ``runner`` describes."""
+    head, count = HEADER // 8, len(launch.sequences)
+    begin = head + count * SPAN // 8
+    inside = _inside([launch])
+    words[:2] = max((len(x.buffers) for x in inside), default=0) or 1, count
+    ends = [*accumulate(sum(bool(x.grid) for x in part) for part in launch.sequences)]
+    words[head:begin].reshape(-1, 2)[:] = [*zip([0, *ends[:-1]], ends, strict=True)]
+    rows = words[begin:].reshape(-1, RECORD // 8)
+    for k, x in enumerate(inside):
+        rows[k, :-1] = written.of(x, 0)
+
+
+class _LaunchRecords:
+    """The records of launches, in the order of their entries in the array of buffers."""
+
+    def __init__(self, addresses: Mapping[str, int], first: int) -> None:
+        self.addresses, self.first = addresses, first
+
+    def of(self, x: Launch, sequences: int) -> tuple[int, ...]:
+        """A launch's record without its last word.
+
+        Args:
+            x: The launch.
+            sequences: Address of the list of its sequences.
+        """
+        if x.sequences:
+            return native().module[SEQUENCES], x.grid, x.chunk if _shared(x) else 0, sequences, -2
         entries = _entries_of(x)
         start = entries[0][0] if entries else 0
         if all(entry == (start + i, 0) for i, entry in enumerate(entries)):  # a part of the segment's own array
             where, number = 8 * start, -1
         else:
-            where, number = first, len(entries)
-        what = (0, x.jump, bool(x.buffers)) if x.jump else (addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0)
-        records[k] = *what, where, number, k in looks
-        first += BUFFER * len(entries)
-    return program, buffers
+            where, number = self.first, len(entries)
+        self.first += BUFFER * len(entries)
+        if x.jump:
+            return 0, x.jump, bool(x.buffers), where, number
+        return self.addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0, where, number
+
+
+def _inside(launches: Iterable[Launch]) -> list[Launch]:
+    """The launches of sequences that have something to do."""
+    return [x for launch in launches for part in launch.sequences for x in part if x.grid]
 
 
 def _entries_of(launch: Launch) -> list[tuple[int, int]]:

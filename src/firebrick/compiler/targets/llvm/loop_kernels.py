@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from firebrick.compiler.program.launch import At
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.targets.llvm.axes import reduction_stages, split
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, LoweredKernel, at_offset
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView, item_bytes
 from firebrick.compiler.targets.llvm.native import NAME, module_text, named

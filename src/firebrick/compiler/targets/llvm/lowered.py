@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from firebrick.compiler.program.launch import Launch, chunk_of
+from firebrick.compiler.program.launch import At, Launch, chunk_of
 from firebrick.compiler.spec.faults import FaultSite
 from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
@@ -14,9 +15,6 @@ from firebrick.compiler.targets.llvm.native import NativeKernel
 # Assumed rates of one thread, per microsecond: bytes of memory traffic, elements of one scalar operation, and a contraction's
 # flops. They are constants: a kernel's estimated time determines how it is divided among threads, on every machine alike.
 BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
-
-At = int | tuple[int, int]
-"""A buffer's number, or a number and a byte offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +27,8 @@ class LoweredKernel:
         cost_us: Estimate of its time on one thread, in microseconds.
         sites: The checks whose faults it reports, by number.
         chunk: How much of its grid a thread takes at a time; by default what the estimate of its time gives.
+        packs: Position in ``buffers`` of the operand that the kernel packs into a temporary buffer, and the only one that it
+            reads; -1 for other kernels.
     """
 
     kernel: NativeKernel
@@ -36,6 +36,7 @@ class LoweredKernel:
     cost_us: float
     sites: tuple[FaultSite, ...] = ()
     chunk: int | None = None
+    packs: int = -1
 
     @property
     def taken(self) -> int:
@@ -115,6 +116,11 @@ def within(at: Sequence[At], buffer: At) -> At:
     return at_offset(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
 
 
+def relocated(launch: Launch, at: Sequence[At]) -> Launch:
+    """A launch on other buffers: number k is that at ``at[k]``."""
+    return launch.placed(partial(within, at))
+
+
 def at_offset(buffer: At, nbytes: int) -> At:
     """The memory at a byte offset from a buffer's beginning."""
     if not nbytes:
@@ -145,6 +151,7 @@ def contracted(
         for i, k in enumerate(c.kernels):
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
-            parts.append(LoweredKernel(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
+            kernel = NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch)
+            parts.append(LoweredKernel(kernel, buffers, cost, packs=k.packs))
     text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)

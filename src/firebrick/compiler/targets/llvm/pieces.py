@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firebrick.compiler.program.launch import At
 from firebrick.compiler.spec.copy import Copy, in_place
 from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel, fill_kernel, moving_us
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, LoweredKernel, at_offset
+from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.native import NativeKernel, module_text
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from math import prod
@@ -14,6 +14,7 @@ from firebrick.compiler.targets.llvm.contract import (
     Alternative,
     Contraction,
     Epilogue,
+    choose,
     contraction,
     forward,
     input_gradient,
@@ -21,6 +22,10 @@ from firebrick.compiler.targets.llvm.contract import (
     problem_of,
     weight_gradient,
 )
+from firebrick.compiler.targets.llvm.contract.choose import PHASE
+from firebrick.compiler.targets.llvm.contract.dot import LONGEST
+from firebrick.compiler.targets.llvm.contract.problem import simplified_result
+from firebrick.compiler.targets.llvm.contract.sides import oriented
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, contracted
 from firebrick.compiler.targets.llvm.native import NAME
 from firebrick.compiler.targets.llvm.target import Target
@@ -57,6 +62,38 @@ def lowered(
     cost = steps / STEPS_PER_US + moved / BYTES_PER_US if steps else 0.0
     lowered_contraction = contracted([(made, (*factors, *extra_inputs))], len(inputs), len(exprs), cost)
     return replace(lowered_contraction, over=tuple(_over(spec, made, inputs, a) for a in outputs))
+
+
+def packed_once(
+    spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target, constant: Collection[int]
+) -> Lowered | None:
+    """The kernels of a product in a loop, of which one factor is the same in all steps: a separate kernel packs it.
+
+    The loop runs that kernel before its first step only.
+
+    Args:
+        spec: The specification.
+        inputs: The group's inputs.
+        outputs: Its results.
+        target: Processor to generate for.
+        constant: Numbers of the inputs that are the same in all steps.
+
+    Returns:
+        The kernels; None if no factor is to be packed, or both.
+    """
+    if spec.convolution is not None:
+        return None
+    first, result = spec.parts[0], spec.results[0]
+    p, transposed = oriented(problem_of(first), simplified_result(matrix_layout(result.dtype, result.view)))
+    sources = (first.right.source, first.left.source) if transposed else (first.left.source, first.right.source)
+    packed: tuple[tuple[str, int | str | bool], ...] = tuple(
+        (side, PHASE) for side, source in zip("ab", sources, strict=True) if source in constant
+    )
+    if len(packed) != 1 or p.empty or choose(p, target).dots:
+        return None
+    # one block of k, where sums are short enough: what follows the product is then computed in registers
+    whole = (("kc", p.k),) if p.k <= LONGEST else ()
+    return lowered(spec, inputs, outputs, target, Alternative("packed once", blocks=packed + whole))
 
 
 def _over(spec: Contract, made: Contraction, inputs: Sequence[Aval], result: Aval) -> frozenset[int]:

@@ -5,13 +5,16 @@
  *     const program = await load(".");
  *     const { output } = await program.run({ x: tensor("float32", [1, 1, 8, 8], values) });
  *
- * A folder holds `program.json` (buffers, kernels, launches), `kernels/*.wgsl`, `weights.safetensors` and
+ * A folder holds `program.json` (buffers, kernels, launches, steps), `kernels/*.wgsl`, `weights.safetensors` and
  * `selftest.safetensors`. Before a program is handed out, it computes the self-test: inputs with the results that Firebrick
  * computed when it was exported. A driver that computes something else is refused: no answer is silently wrong.
  */
 
 /** The plan's format that this file reads. */
-const FORMAT = 1;
+const FORMAT = 2;
+
+/** Launches and copies after which what is recorded is submitted, so that the GPU begins while the rest is recorded. */
+const MOST_COMMANDS = 2000;
 
 /** Dtypes in memory: the typed array of a tensor's elements. Halves and bfloat16 are their bits. */
 const ARRAYS = {
@@ -183,9 +186,51 @@ async function tensorFile(folder, { file, sha256 }) {
   return found;
 }
 
+/** Commands for a GPU, which are recorded and submitted together. */
+class Commands {
+  #device; #pass = null; #count = 0;
+
+  constructor(device) {
+    this.#device = device;
+    this.encoder = device.createCommandEncoder();
+  }
+
+  launch({ pipeline, group, workgroups }) {
+    this.#pass ??= this.encoder.beginComputePass();
+    this.#pass.setPipeline(pipeline);
+    this.#pass.setBindGroup(0, group);
+    this.#pass.dispatchWorkgroups(...workgroups);
+    this.#counted();
+  }
+
+  copy(from, fromOffset, to, toOffset, size) {
+    this.#endPass();
+    this.encoder.copyBufferToBuffer(from, fromOffset, to, toOffset, size);
+    this.#counted();
+  }
+
+  /** Submit what is recorded; what is recorded next is submitted by the next call. */
+  submit() {
+    this.#endPass();
+    this.#device.queue.submit([this.encoder.finish()]);
+    this.encoder = this.#device.createCommandEncoder();
+    this.#count = 0;
+  }
+
+  #counted() {
+    this.#count += 1;
+    if (this.#count >= MOST_COMMANDS) this.submit();
+  }
+
+  #endPass() {
+    this.#pass?.end();
+    this.#pass = null;
+  }
+}
+
 /** A program on a GPU, ready to run. */
 export class Program {
-  #device; #plan; #lost = null; #buffers = []; #steps = []; #faults; #readers = []; #queue = Promise.resolve();
+  #device; #plan; #lost = null; #buffers = []; #launches = []; #faults; #readers = []; #words; #queue = Promise.resolve();
 
   constructor(device, plan) {
     this.#device = device;
@@ -213,6 +258,7 @@ export class Program {
         ...plan.outputs.map((o) => count(o.shape) * ARRAYS[o.dtype].BYTES_PER_ELEMENT), ...plan.checks.map((c) => c.bytes),
         this.#faults.size,
       ];
+      this.#words = device.createBuffer({ size: 8, usage: MAP_READ | COPY_DST });
       this.#readers = sizes.map((n) => device.createBuffer({ size: Math.max(wholeWords(n), 4), usage: MAP_READ | COPY_DST }));
     });
     for (const w of plan.weights.tensors) {
@@ -236,7 +282,7 @@ export class Program {
       return { pipeline, layout };
     })));
     await this.#guarded("bind the program's buffers", async () => {
-      this.#steps = plan.launches.map((launch) => {
+      this.#launches = plan.launches.map((launch) => {
         const { pipeline, layout } = pipelines[launch.kernel];
         const words = Uint32Array.from(launch.words);
         const uniform = device.createBuffer({ size: words.byteLength, usage: UNIFORM | COPY_DST });
@@ -310,19 +356,13 @@ export class Program {
     const device = this.#device, plan = this.#plan;
     await this.#guarded(`run ${plan.name}`, async () => {
       plan.inputs.forEach((input, i) => this.#write(input.buffer, given[i]));
-      const encoder = device.createCommandEncoder();
-      encoder.clearBuffer(this.#faults);
-      const pass = encoder.beginComputePass();
-      for (const { pipeline, group, workgroups } of this.#steps) {
-        pass.setPipeline(pipeline);
-        pass.setBindGroup(0, group);
-        pass.dispatchWorkgroups(...workgroups);
-      }
-      pass.end();
+      const commands = new Commands(device);
+      commands.encoder.clearBuffer(this.#faults);
+      await this.#steps(commands, plan.steps, 0);
       [...[...plan.outputs, ...plan.checks].map((o) => this.#buffers[o.buffer]), this.#faults].forEach((buffer, k) => {
-        encoder.copyBufferToBuffer(buffer, 0, this.#readers[k], 0, Math.min(this.#readers[k].size, buffer.size));
+        commands.copy(buffer, 0, this.#readers[k], 0, Math.min(this.#readers[k].size, buffer.size));
       });
-      device.queue.submit([encoder.finish()]);
+      commands.submit();
     });
     const contents = await Promise.all(this.#readers.map((reader) => this.#read(reader)));
     plan.checks.forEach(({ expected, remedy, bytes }, k) => {
@@ -339,6 +379,39 @@ export class Program {
       const kind = ARRAYS[dtype];
       return [name, { dtype, shape: [...shape], data: new kind(contents[k], 0, count(shape)) }];
     }));
+  }
+
+  /**
+   * Record steps. `round` is that of the loop whose steps they are.
+   *
+   * A condition is read from the GPU, which waits for all that was recorded before.
+   */
+  async #steps(commands, steps, round) {
+    for (const step of steps) {
+      if (step.launches) {
+        for (let k = step.launches[0]; k < step.launches[1]; k++) commands.launch(this.#launches[k]);
+      } else if (step.copy) {
+        const [from, to, size] = step.copy, [fromStride, toStride] = step.strides;
+        commands.copy(this.#buffers[from], fromStride * round, this.#buffers[to], toStride * round, size);
+      } else if (step.times !== undefined) {
+        for (let k = 0; k < step.times; k++) {
+          await this.#steps(commands, step.steps, step.reverse ? step.times - 1 - k : k);
+        }
+      } else if (step.while !== undefined) {
+        while (await this.#holds(commands, step.while)) await this.#steps(commands, step.steps, 0);
+      } else {
+        await this.#steps(commands, (await this.#holds(commands, step.if)) ? step.then : step.else, 0);
+      }
+    }
+  }
+
+  /** Whether a condition holds. None does after an index out of range, so that loops end and the error is reported. */
+  async #holds(commands, buffer) {
+    commands.copy(this.#buffers[buffer], 0, this.#words, 0, 4);
+    commands.copy(this.#faults, 0, this.#words, 4, 4);
+    commands.submit();
+    const content = await this.#read(this.#words);
+    return new Uint8Array(content)[0] !== 0 && new Uint32Array(content)[1] === 0;
   }
 
   #write(buffer, data) {

@@ -45,12 +45,14 @@ class ContractionKernel:
         grid: Number of work units.
         scratch: Bytes of memory that a worker needs, aligned to 64.
         flops: Flops of the whole grid.
+        packs: Position in ``bufs`` of the operand that the kernel packs, and the only one that it reads; -1 for other kernels.
     """
 
     name: str
     grid: int
     scratch: int
     flops: float
+    packs: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +210,11 @@ class _BlockedGenerator:
             tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v, self.destination != _ACCUMULATED
         )  # fmt: skip
 
-    def kernel(self, e: IRBuilder, ending: str, grid: int, scratch: int, flops: float = 0.0) -> None:
+    def kernel(self, e: IRBuilder, ending: str, grid: int, scratch: int, flops: float = 0.0, packs: int = -1) -> None:
         e.do("ret void")
         name = f"{self.name}.{ending}" if ending else self.name
         self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
-        self.kernels.append(ContractionKernel(name, grid, scratch, flops))
+        self.kernels.append(ContractionKernel(name, grid, scratch, flops, packs))
 
     # ---- packing as a separate kernel
     def packed_batch(self, side: str) -> list[int]:
@@ -237,7 +239,7 @@ class _BlockedGenerator:
             with e.loop(0, x.k, x.block) as k:  # blocks that fit in a first-level cache
                 length = e.min(x.block, e.sub(x.k, k.index))
                 pack_panel(e, x, source, batch, lane, k.index, length, e.at(to, e.mul(k.index, x.width), self.type))
-        self.kernel(e, f"pack_{side}", prod(sizes) * panels, 0)
+        self.kernel(e, f"pack_{side}", prod(sizes) * panels, 0, packs=self.slots[side])
         return at
 
     # ---- the product

@@ -14,6 +14,9 @@ from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, val
 from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, memory, vector
 from firebrick.compiler.targets.llvm.contract.omitted import flag_nan
 
+FAR = 1024
+"""Minimum number of elements between rows of operands that are prefetched: hardware prefetches within a page only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strides:
@@ -97,6 +100,11 @@ def micro_kernel(e: IRBuilder, t: Tile, epilogue: Epilogue | None) -> str:
             for j in range(0, t.vectors * t.vl * size, 64):
                 at = e.at(e.at("%c", i * t.c_row, memory(t.c_dtype)), j, "i8")
                 e.intrinsic("void", "llvm.prefetch.p0", ("ptr", at), ("i32", 1), ("i32", 3), ("i32", 1))
+    for n, operand in enumerate(epilogue.operands if epilogue else ()):
+        if abs(operand.rows[0].stride) >= FAR and operand.lanes[-1].stride == 1:  # likewise
+            for i, j in cells:
+                at = e.at(f"%x{n}", i * operand.rows[0].stride + j * t.vl, memory(operand.dtype))
+                e.intrinsic("void", "llvm.prefetch.p0", ("ptr", at), ("i32", 0), ("i32", 3), ("i32", 1))
     zero = [(v, "zeroinitializer")] * len(cells)
     whole = t.multiple % unroll == 0
     main = "%kc" if whole else e.let(f"and i64 %kc, {-unroll}")
