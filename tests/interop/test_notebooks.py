@@ -92,7 +92,7 @@ def test_metrics_show_settings_and_totals_without_reading_the_device(monkeypatch
     assert repr(metric) == "TopKAccuracy(k=2, hits=0, samples=0, 1 batch not read yet)"
     metric.compute()
     assert repr(metric) == "TopKAccuracy(k=2, hits=4, samples=4)"
-    assert repr(fb.train.ConfusionMatrix(20)) == "ConfusionMatrix(classes=20, counts=int64[20, 20])"
+    assert repr(fb.train.ConfusionMatrix(20)) == "ConfusionMatrix(classes=20, ignore_index=None, counts=int64[20, 20])"
 
 
 def test_a_learner_shows_its_parts_and_where_it_is() -> None:
