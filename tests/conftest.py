@@ -211,3 +211,14 @@ def numpy_kernels() -> Iterator[None]:
     """What ``cpu`` compiles has the bits of what it runs eagerly: on NumPy's kernels, since its own round in their own way."""
     with fb.config.scope(cpu_compile=False):
         yield
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page of headless Chromium."""
+    from chromium import browser, chromium
+
+    if chromium() is None:
+        pytest.skip("Chromium, to open exported pages in, is not installed")
+    with browser(tmp_path_factory.mktemp("chromium") / "profile") as found:
+        yield found

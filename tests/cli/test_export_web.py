@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from chromium import Page, PageError, browser, chromium, served
+from chromium import Page, PageError, served
 from click.testing import Result
 
 import firebrick as fb
@@ -83,14 +83,6 @@ def test_what_is_no_run_is_an_error(run: Run) -> None:
 
 
 # in the browser
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if chromium() is None:
-        pytest.skip("Chromium, to open exported pages in, is not installed")
-    with browser(tmp_path_factory.mktemp("chromium") / "profile") as found:
-        yield found
 
 
 @pytest.fixture

@@ -65,9 +65,8 @@ class _OfImages:
 
     def __init__(self, of: int | Sequence[int] | None, channels: str | None) -> None:
         self._name = type(self).__name__
-        self.of = (
-            None if of is None else tuple(whole(self._name, "of", i, 0) for i in (of if isinstance(of, Sequence) else (of,)))
-        )
+        given = of if isinstance(of, Sequence) else () if of is None else (of,)
+        self.of = None if of is None else tuple(whole(self._name, "of", i, 0) for i in given)
         if self.of is not None and len(set(self.of)) < max(1, len(self.of)):
             raise LoaderError(f"{self._name}: of names arrays of a batch, each once", f"of={of!r}", "pass e.g. of=(0, 1)")
         if channels not in (None, "first", "last"):

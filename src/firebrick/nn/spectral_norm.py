@@ -20,6 +20,7 @@ from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import initial
 from firebrick.nn.module import Module
 from firebrick.nn.parameter import Buffer, Parameter
+from firebrick.nn.weight_norm import call_with
 from firebrick.random import Generator
 
 _FIRST = 15
@@ -98,11 +99,7 @@ class SpectralNorm(Module):
                 commit.rebind(self.u, u)
                 commit.rebind(self.v, v)
                 commit.apply()
-        object.__setattr__(self.layer, self.name, self.normalized())
-        try:
-            return self.layer(*args, **kwargs)
-        finally:
-            object.__delattr__(self.layer, self.name)
+        return call_with(self.layer, self.name, self.normalized(), *args, **kwargs)
 
     def normalized(self) -> Tensor:
         """The weight with which the layer computes, W / σ, from the vectors as they are.

@@ -16,6 +16,15 @@ from firebrick.nn.module import Module
 from firebrick.nn.parameter import Parameter
 
 
+def call_with(layer: Module, name: str, weight: Tensor, /, *args: Any, **kwargs: Any) -> Any:
+    """What a layer computes with a tensor as its weight, which it has during this call only."""
+    object.__setattr__(layer, name, weight)
+    try:
+        return layer(*args, **kwargs)
+    finally:
+        object.__delattr__(layer, name)
+
+
 class WeightNorm(Module):
     """A layer whose weight is magnitude · direction / ‖direction‖, the norm taken for each index of one axis.
 
@@ -66,11 +75,7 @@ class WeightNorm(Module):
             *args: Those of the layer.
             **kwargs: Those of the layer.
         """
-        object.__setattr__(self.layer, self.name, self.normalized())
-        try:
-            return self.layer(*args, **kwargs)
-        finally:
-            object.__delattr__(self.layer, self.name)
+        return call_with(self.layer, self.name, self.normalized(), *args, **kwargs)
 
     def normalized(self) -> Tensor:
         """The weight with which the layer computes, magnitude · direction / ‖direction‖.

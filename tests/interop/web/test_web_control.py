@@ -4,13 +4,13 @@ limits and in a browser."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chromium import Page, browser, chromium, served
+from chromium import Page, served
 from web_plans import ExportedProgram
 
 import firebrick as fb
@@ -39,14 +39,6 @@ def adapter() -> None:
     reason = engines().missing.get("webgpu")
     if reason:
         pytest.skip(f"exported programs are run by wgpu, which cannot be used here: {reason}")
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if chromium() is None:
-        pytest.skip("Chromium, to open exported pages in, is not installed")
-    with browser(tmp_path_factory.mktemp("chromium") / "profile") as found:
-        yield found
 
 
 def host(x: object, dtype: str | None = None) -> fb.Tensor:

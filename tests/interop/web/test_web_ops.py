@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import Page, browser, chromium, served
+from chromium import Page, served
 
 import firebrick as fb
 from firebrick.core.bind import bind
@@ -37,14 +37,6 @@ RUN = """(async folders => {
     }
     return found;
 })"""
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if chromium() is None:
-        pytest.skip("Chromium, to open exported pages in, is not installed")
-    with browser(tmp_path_factory.mktemp("chromium") / "profile") as found:
-        yield found
 
 
 def has_denormals(x: Any) -> bool:

@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
@@ -132,7 +133,7 @@ def _read(stream: Any, answers: queue.SimpleQueue[bytes]) -> None:
     answers.put(b"")
 
 
-class ProcessBench:
+class ProcessBench(ABC):
     """Tries the variants of one problem in a process: what is the same for all engines.
 
     Args:
@@ -144,17 +145,17 @@ class ProcessBench:
         self.process, self.default = process, default
         self._built: dict[str, Any] = {}
 
+    @abstractmethod
     def built(self, variant: KernelVariant) -> Any:
         """The kernels of a variant, as its process gets them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seconds(self, *built: Any) -> float:
         """The deadline of a run of these kernels on all operands; of none, the part that does not depend on kernels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def problem(self) -> tuple[dict[str, Any], float]:
         """The request that prepares the problem, and its deadline. It is answered by what is wrong with the default."""
-        raise NotImplementedError
 
     def check(self, variant: KernelVariant) -> str:
         """What is wrong with a variant; empty if its results are those that are expected."""
