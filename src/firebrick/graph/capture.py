@@ -36,11 +36,11 @@ from firebrick.graph.undo import copies
 from firebrick.graph.walk import Walk
 from firebrick.ir.nested import nodes_in
 
-Look = Callable[[list[tuple[str, Any]]], Walk]
+Keep = Callable[[list[tuple[str, Any]], Walk], Walk]
 
 
 def capture(
-    signature: Signature, args: Any, kwargs: Any, flat: Flat, walk: Walk, key: tuple[Any, ...], look: Look
+    signature: Signature, args: Any, kwargs: Any, flat: Flat, walk: Walk, key: tuple[Any, ...], keep: Keep
 ) -> tuple[Entry, Walk]:
     """Trace a function for the arguments of one call.
 
@@ -51,7 +51,7 @@ def capture(
         flat: The arguments taken apart, with their names.
         walk: The walk through what the function captures.
         key: The key of the call, as ``signature.key_of`` makes it.
-        look: Walks again from the arguments, where the trace began state.
+        keep: Keeps the walk from the arguments after a trace that began state.
 
     Returns:
         The entry, and the walk after the trace.
@@ -113,7 +113,7 @@ def capture(
                 f"the process's generator of random, numpy.random or torch has moved; called at {user_line()}",
                 "draw with fb.random, or draw before the call and pass the numbers in",
             )
-        after = _settle(name, walk, around, trace, known, lambda: look(flat.objects))
+        after = _settle(name, walk, around, trace, known, partial(keep, flat.objects))
         if after is not walk:  # it finds the state that the trace has begun, and what follows it, at other positions
             owned = moved_positions(owned, len(flat.tensors), walk, after)
             again = partial(Walk, [(name, signature.fn), *flat.objects])
@@ -185,10 +185,13 @@ def _check_arrays(name: str, trace: Trace, walk: Walk) -> None:
                 )
 
 
-def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, again: Callable[[], Walk]) -> Walk:
+def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, keep: Callable[[Walk], Walk]) -> Walk:
     """The walk after the trace; raises if the function changed something that a graph cannot carry out."""
-    after = Walk(around.roots, around.shown)
     made = {id(t) for t in trace.handles[known:]}
+    if made:
+        later, after = Walk.with_and_without(around.roots, around.shown)
+    else:
+        later, after = walk, Walk(around.roots, around.shown)
     leaked = [p for p, t in after.leaves if type(t.storage.data) is Traced]
     if leaked:
         raise StateChangedError(
@@ -211,7 +214,8 @@ def _settle(name: str, walk: Walk, around: Walk, trace: Trace, known: int, again
         )
     if made:
         hooks.version += 1
-        return again()
+        later.version = hooks.version
+        return keep(later)
     return walk
 
 

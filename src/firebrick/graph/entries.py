@@ -94,9 +94,13 @@ class Entries:
 
     def look(self, objects: list[tuple[str, Any]]) -> Walk:
         """A new walk from these arguments, which is kept."""
-        where = tuple([id(v) for _, v in objects])
         with fewer_collections():  # a walk through a model of thousands of tensors makes as many objects that stay
             walk = Walk([self._root, *objects])
+        return self.keep_walk(objects, walk)
+
+    def keep_walk(self, objects: list[tuple[str, Any]], walk: Walk) -> Walk:
+        """Keep a walk from these arguments for later calls."""
+        where = tuple([id(v) for _, v in objects])
         walk.let_go(self._forgets(where))
         with self._lock:
             number = self.numbers.get(walk.key)

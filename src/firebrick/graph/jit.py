@@ -197,7 +197,7 @@ class Jit(Generic[P, R]):
                 return found, walk
             started, before = perf_counter(), walk
             try:
-                entry, walk = capture(self._signature, args, kwargs, flat, walk, key, entries.look)
+                entry, walk = capture(self._signature, args, kwargs, flat, walk, key, entries.keep_walk)
             finally:
                 entries.drop_lock(first)
             entry.program.seconds = perf_counter() - started

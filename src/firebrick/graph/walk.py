@@ -95,22 +95,51 @@ class Walk(Record):
     def __init__(self, roots: list[tuple[str, Any]], shown: Sequence[tuple[str, Any]] = ()) -> None:
         super().__init__()
         self.roots, self.shown = roots, shown
-        owned = code.arguments_for_attributes(roots[0][1])
+        self._visit_all()
+        self._finish()
+
+    @classmethod
+    def with_and_without(cls, roots: list[tuple[str, Any]], shown: Sequence[tuple[str, Any]]) -> tuple[Walk, Walk]:
+        """``Walk(roots)`` and ``Walk(roots, shown)``: what they have in common is walked through once."""
+        without = cls.__new__(cls)
+        Record.__init__(without)
+        without.roots, without.shown = roots, ()
+        without._visit_all()
+        both = cls.__new__(cls)
+        for name, held in vars(without).items():
+            setattr(both, name, held.copy() if isinstance(held, (list, dict, set)) else held)
+        both.shown = shown
+        if both._visit_shown():
+            both._finish()
+        else:
+            both = cls(roots, shown)
+        without._finish()
+        return without, both
+
+    def _visit_all(self) -> None:
+        owned = code.arguments_for_attributes(self.roots[0][1])
         # which attributes are read is known only after all code was seen, so a walk that learns of more begins again
         while True:
             self.begin()
-            for i, (path, root) in enumerate(roots):
+            for i, (path, root) in enumerate(self.roots):
                 if path in owned if i else code.is_called(self, root):
                     self.spared = root
                 self.visit(path, root)
                 self.ends.append(len(self.found))
-            whole, late = set(self.whole), self.late
-            for path, root in shown:
-                self.visit(path, root)
-            self.whole, self.late, self.spared = whole, late, ABSENT
-            self.every_name = self.every_name or self.formats_attributes()
-            if self.by_name is None or self.by_name == self.known():
-                break
+            if self._visit_shown():
+                return
+
+    def _visit_shown(self) -> bool:
+        """Go on through ``shown``; returns whether attributes were chosen by all names that are known now."""
+        whole, late = set(self.whole), self.late
+        for path, root in self.shown:
+            self.visit(path, root)
+        self.whole, self.late, self.spared = whole, late, ABSENT
+        self.every_name = self.every_name or self.formats_attributes()
+        return self.by_name is None or self.by_name == self.known()
+
+    def _finish(self) -> None:
+        """Make the key, when all has been visited."""
         for path, belongs in self.ties.items():
             self.add(path, "belongs to", None if belongs is None else self.seen.get(id(belongs())))
         if "label" in self.names:
