@@ -62,6 +62,12 @@ def code_of(program: KernelProgram) -> _KernelCode:
     return found
 
 
+def _in_order(array: Array) -> Array:
+    """The array, or a row-major and aligned copy of it."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=("C", "A"))
+
+
 def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, int]) -> tuple[Array, ...]:
     """The results of a kernel.
 
@@ -75,7 +81,7 @@ def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, in
     """
     code = code_of(program)
     sizes = program.sizes([x.shape for x in inputs], statics)
-    operands = [np.require(x, requirements=("C", "A")) for x in inputs]
+    operands = [_in_order(x) for x in inputs]
     results = program.prepared(operands, sizes, lambda a: RESULTS.empty(a.shape, a.dtype.np, a.nbytes))
     words = np.array([*(sizes.scalars[s.name] for s in program.translated.function.scalars), *sizes.grid], np.int64)
     units = code.kernel.units(sizes.grid)
