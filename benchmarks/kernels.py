@@ -1,7 +1,9 @@
 """``python -m benchmarks.kernels``: kernels of ``fb.kernel`` beside the same loops in numba (``fastmath`` off, same dtype).
 
 Both use as many threads. Warm calls are timed in interleaved rounds in one process, first calls in a process each, with nothing
-cached. numba is optional: without it Firebrick's times are printed alone.
+cached. Before each contender's turn the process sleeps, until the threads of the other one no longer wait actively: those of
+OpenMP, which numba uses, do so for milliseconds after their work. numba is optional: without it Firebrick's times are printed
+alone.
 """
 
 from __future__ import annotations
@@ -149,6 +151,8 @@ def main() -> int:
     p.add_argument("--only", nargs="+", default=list(WORKLOADS), choices=WORKLOADS, help="workloads (all)")
     p.add_argument("--threads", type=int, default=2, help="threads, and cores, of each contender (2)")
     p.add_argument("--rounds", type=int, default=15, help="rounds of warm calls (15)")
+    p.add_argument("--calls", type=int, default=1, help="calls of a contender in a round, one after another (1)")
+    p.add_argument("--rest", type=float, default=0.05, help="seconds of sleep before a contender's calls (0.05)")
     p.add_argument("--first-rounds", type=int, default=3, help="processes of first calls (3)")
     p.add_argument(
         "--processor", action="store_true", help="seconds of the threads on processors: steadier beside other work (one thread)"
@@ -164,6 +168,7 @@ def main() -> int:
         args.threads = 1
     if len(args.only) > 1:  # each in a process of its own: what one leaves in the heap changes the times of the next
         options = ["--threads", args.threads, "--rounds", args.rounds, "--first-rounds", args.first_rounds]
+        options += ["--calls", args.calls, "--rest", args.rest]
         options += ["--processor"] * args.processor
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         for name in args.only:
@@ -188,7 +193,8 @@ def main() -> int:
         if len(results) == 2:
             _agree(name, *results)
         timed: dict[str, Callable[[], Any]] = {c: lambda f=f, given=given: f(*given) for c, (f, given) in calls.items()}
-        found = interleaved(name, timed, 1, args.rounds, process_time if args.processor else perf_counter)
+        clock = process_time if args.processor else perf_counter
+        found = interleaved(name, timed, args.calls, args.rounds, clock, args.rest)
         print("\n".join(found.rows()))
         firsts = {c: sorted(_first_calls(name, c, args.first_rounds)) for c in contenders if args.first_rounds}
         for c, times in firsts.items():

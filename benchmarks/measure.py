@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 
@@ -46,12 +46,25 @@ HEAD = f"{'workload':<34} {'contender':<22} {'median µs':>12} {'25 % µs':>12} 
 
 def interleaved(
     name: str, contenders: dict[str, Callable[[], Any]], calls: int, rounds: int = 15,
-    clock: Callable[[], float] = perf_counter, **more: Any,
+    clock: Callable[[], float] = perf_counter, rest: float = 0.0, **more: Any,
 ) -> Result:  # fmt: skip
-    """Time ``calls`` calls of each contender, in turn, ``rounds`` times; the first round warms up and does not count."""
+    """Time ``calls`` calls of each contender, in turn, ``rounds`` times; the first round warms up and does not count.
+
+    Args:
+        name: Of the workload.
+        contenders: Functions by name.
+        calls: How many calls of a contender follow each other.
+        rounds: How many times each contender has its turn.
+        clock: Seconds.
+        rest: Seconds of sleep before each turn, for contenders in one process whose threads go on to wait actively after their
+            work: they would hold the cores that the next contender needs.
+        **more: Fields of the result.
+    """
     seconds: dict[str, list[float]] = {c: [] for c in contenders}
     for r in range(rounds + 1):
         for c, fn in contenders.items():
+            if rest:
+                sleep(rest)
             start = clock()
             for _ in range(calls):
                 fn()

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.data import ArrayDataset, LoaderError, random_split
+from firebrick.data import (
+    ArrayDataset,
+    LoaderError,
+    SharedRowsWarning,
+    Subset,
+    TokenWindows,
+    WindowDataset,
+    holdout,
+    random_split,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +61,38 @@ def test_lengths_that_do_not_add_up_are_refused(lengths: list[Any]) -> None:
         random_split(ArrayDataset(np.arange(10)), lengths)
     with pytest.raises(fb.ConfigError, match="seed"):
         random_split(ArrayDataset(np.arange(2)), [1, 1], seed=-1)
+
+
+@pytest.mark.parametrize("split", [lambda data: holdout(data, 0.25), lambda data: random_split(data, [0.5, 0.5])])
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (WindowDataset(np.zeros((20, 1)), 3, 2), "a sample has rows in common with the next 4"),
+        (WindowDataset(np.zeros((20, 1)), 1, 1), "a sample has rows in common with the next 1"),
+        (TokenWindows(np.arange(50), 7, 3), "a sample has rows in common with the next 2"),
+        (Subset(WindowDataset(np.zeros((20, 1)), 3, 2), range(0, 16, 4)), "a sample has rows in common with the next 4"),
+        (Subset(Subset(ArrayDataset(np.arange(6)), [5, 3, 1]), [0, 1, 0]), "samples occur several times"),
+        (Subset(TokenWindows(np.arange(50), 4), [0, 1, 1]), "samples occur several times"),
+    ],
+)
+def test_parts_that_would_share_rows_are_warned_of(split: Any, data: Any, reason: str) -> None:
+    with pytest.warns(SharedRowsWarning, match=reason) as caught:
+        split(data)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TokenWindows(np.arange(50), 4),
+        TokenWindows(np.arange(50), 4, 9),
+        Subset(WindowDataset(np.zeros((20, 1)), 3, 2), range(0, 16, 5)),
+        Subset(Subset(WindowDataset(np.zeros((20, 1)), 3, 2), [15, 0, 7]), [2, 0, 1]),
+        ArrayDataset(np.arange(6)),
+        Subset(ArrayDataset(np.arange(6)), [5, 3, 1]),
+        Subset(ArrayDataset(np.arange(6)), range(4)),
+    ],
+)
+def test_parts_without_rows_in_common_are_made_without_a_word(data: Any) -> None:
+    assert sum(map(len, holdout(data, 0.5))) == len(data)

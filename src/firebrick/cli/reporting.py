@@ -16,7 +16,7 @@ import click
 
 from firebrick.cli.messages import say_error, say_warning
 from firebrick.core.errors import FallbackWarning, FirebrickError
-from firebrick.data import UncheckedCursorWarning
+from firebrick.data import SharedRowsWarning, UncheckedCursorWarning
 from firebrick.data.datasets import DataError
 from firebrick.graph import RecompileWarning
 from firebrick.train import (
@@ -52,6 +52,7 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
                 NothingTrainedWarning,
                 RecompileWarning,
                 ResumeWarning,
+                SharedRowsWarning,
                 UncheckedCursorWarning,
             ):
                 warnings.simplefilter("always", kind)

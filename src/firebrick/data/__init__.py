@@ -7,7 +7,14 @@ from firebrick.data.assembly import WorkerInfo, worker_info
 from firebrick.data.augment import Augmentation, RandomCrop, RandomHorizontalFlip
 from firebrick.data.collate import collate, pad_collate
 from firebrick.data.dataset import ArrayDataset, Dataset, Subset, holdout, random_split
-from firebrick.data.errors import LoaderError, SampleError, UncheckedCursorWarning, UnknownLengthError, WorkerDiedError
+from firebrick.data.errors import (
+    LoaderError,
+    SampleError,
+    SharedRowsWarning,
+    UncheckedCursorWarning,
+    UnknownLengthError,
+    WorkerDiedError,
+)
 from firebrick.data.loader import DataLoader
 from firebrick.data.order import permutation
 from firebrick.data.pictures import save_image_grid
@@ -45,6 +52,7 @@ __all__ = [
     "SampleError",
     "Sampler",
     "SequentialSampler",
+    "SharedRowsWarning",
     "Subset",
     "SubsetSampler",
     "SubwordTokenizer",

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from firebrick.core.lines import warn
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
-from firebrick.data.errors import LoaderError
+from firebrick.data.errors import LoaderError, SharedRowsWarning
 from firebrick.data.listed import STORED, Computed, digest, drawn, listed
 from firebrick.data.order import permutation
 from firebrick.random.generator import check_seed
@@ -195,6 +196,9 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
         fraction: Share held out, between 0 and 1.
         seed: Decides which; the same ones for the same seed and number of samples, everywhere.
 
+    Warns:
+        SharedRowsWarning: Samples have rows in common, as windows of a series have: parts of a random split share these rows.
+
     Returns:
         (kept, held out), each in the data set's order. Of a data set of more than 1,048,576 samples, each is in the order in
         which its samples were drawn, which is computed and takes no memory.
@@ -217,6 +221,7 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
             "use the whole data set without holdout",
         )
     count = min(max(round(fraction * len(dataset)), 1), len(dataset) - 1)
+    _warn_of_shared_rows("holdout", dataset)
     held, kept = _parts(dataset, [count, len(dataset) - count], seed)
     return kept, held
 
@@ -230,6 +235,9 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int 
         lengths: Numbers of samples that add up to those of the data set, or fractions that add up to 1. Of fractions, the parts
             are rounded down, and the samples left over go to the first parts, one each.
         seed: Decides which; the same ones for the same seed and number of samples, everywhere.
+
+    Warns:
+        SharedRowsWarning: Samples have rows in common, as windows of a series have: parts of a random split share these rows.
 
     Returns:
         A part for each length, each in the data set's order. Of a data set of more than 1,048,576 samples, each is in the order
@@ -260,7 +268,37 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int 
             f"{given!r:.80}",
             "pass e.g. [0.8, 0.2]",
         )
+    _warn_of_shared_rows("random_split", dataset)
     return _parts(dataset, parts, seed)
+
+
+def _warn_of_shared_rows(name: str, dataset: Dataset) -> None:
+    """Warn if samples of a data set have rows in common, which a random split puts into several parts."""
+    chosen: Array | None = None  # the samples, as numbers in the data set that all subsets are of
+    base = dataset
+    while isinstance(base, Subset):
+        indices = base.indices
+        if isinstance(indices, Computed) or len(indices) > STORED:  # each sample once, and too many to look at
+            return
+        chosen = indices if chosen is None else indices[chosen]
+        base = base.dataset
+    overlap = getattr(base, "overlap", 0)
+    if chosen is None:
+        shared = overlap > 0 and len(base) > 1
+    else:
+        shared = len(chosen) > 1 and int(np.diff(np.sort(chosen)).min()) <= overlap
+    if not shared:
+        return
+    if overlap:
+        what = f"a sample has rows in common with the next {overlap}"
+        remedy = f"split the rows first and make a {type(base).__name__} of each part"
+    else:
+        what, remedy = "samples occur several times", "split first, then choose or repeat samples of each part"
+    warn(
+        f"{name} puts rows of one sample into several parts, since {what}: a measure on one part says little about new data. "
+        f"To avoid that, {remedy}",
+        SharedRowsWarning,
+    )
 
 
 _SPLIT = 0xFFFFFFFF  # an epoch that no training reaches

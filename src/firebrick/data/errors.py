@@ -25,6 +25,10 @@ class UncheckedCursorWarning(UserWarning):
     """A loader goes on from a cursor whose order or data cannot be compared with its own."""
 
 
+class SharedRowsWarning(UserWarning):
+    """Parts of a random split have rows in common, so a measure on one of them is better than on data that is new."""
+
+
 def all_dropped(name: str, samples: int, batch_size: int) -> LoaderError:
     """The error of a loader that leaves out its only batch."""
     return LoaderError(

@@ -514,6 +514,11 @@ class TokenWindows:
     def __len__(self) -> int:
         return (len(self.tokens) - 1 - self.length) // self.stride + 1
 
+    @property
+    def overlap(self) -> int:
+        """The number of windows after a window that predict a token which it predicts too."""
+        return (self.length - 1) // self.stride
+
     def __getitem__(self, index: int, /) -> tuple[Array, Array]:
         seen, target = self.fetch(np.asarray([index]))
         return seen[0], target[0]

@@ -64,6 +64,11 @@ class WindowDataset:
 
     by_rows = True
 
+    @property
+    def overlap(self) -> int:
+        """The number of windows after a window that have rows in common with it."""
+        return self.look_back + self.horizon - 1
+
     def fetch(self, indices: Array) -> tuple[Array, Array]:
         """The windows ``indices`` (int64 [batch]): [batch, look_back, series] and [batch, horizon, series], new arrays.
 
