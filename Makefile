@@ -81,10 +81,11 @@ clean: ## remove the environment, caches and build outputs (not runs/)
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# $(call install,WHAT): pip prints only errors; after one, say what a person can do about it.
+# $(call install,WHAT): pip prints only errors; after one, say what a person can do about it. Packages are compiled to bytecode
+# when they are first imported: pip would compile all of their files, which takes as long as the rest of the installation.
 define install
 @echo "Installing $(1) into $(VENV) ..."
-@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '$(1)' || { \
+@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --editable '$(1)' || { \
 	echo "error: pip could not install $(1); its own message is above." >&2; \
 	echo "If it speaks of a connection, or found no version of a package, then this machine cannot" >&2; \
 	echo "reach the package index: check the network, or point pip at an index with PIP_INDEX_URL." >&2; \

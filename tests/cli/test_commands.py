@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 import firebrick as fb
 from firebrick.cli import classification, reporting, runs
 from firebrick.cli.classification import AUGMENTATIONS, say_parts
-from firebrick.data import UncheckedCursorWarning
+from firebrick.data import SharedRowsWarning, UncheckedCursorWarning
 from firebrick.data.datasets import DataError, load
 from firebrick.graph import RecompileWarning
 from firebrick.train import (
@@ -192,8 +192,8 @@ def test_an_error_ends_a_command_with_its_message_and_code(error: BaseException,
 
 def test_the_warnings_of_training_are_said_each_time() -> None:
     kinds = [
-        fb.FallbackWarning, RecompileWarning, UncheckedCursorWarning, DamagedCheckpointWarning, EagerTrainingWarning,
-        FrozenTrainingWarning, NothingTrainedWarning, ResumeWarning,
+        fb.FallbackWarning, RecompileWarning, SharedRowsWarning, UncheckedCursorWarning, DamagedCheckpointWarning,
+        EagerTrainingWarning, FrozenTrainingWarning, NothingTrainedWarning, ResumeWarning,
     ]  # fmt: skip
 
     @click.command()
@@ -206,7 +206,7 @@ def test_the_warnings_of_training_are_said_each_time() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert CliRunner().invoke(warning).stderr == "warning: look out\n" * 16
+        assert CliRunner().invoke(warning).stderr == "warning: look out\n" * 2 * len(kinds)
 
 
 def test_resume_goes_on_to_more_epochs_with_the_runs_own_settings(run: Run, trained: Path) -> None:
