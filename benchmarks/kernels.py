@@ -151,7 +151,7 @@ def main() -> int:
     p.add_argument("--only", nargs="+", default=list(WORKLOADS), choices=WORKLOADS, help="workloads (all)")
     p.add_argument("--threads", type=int, default=2, help="threads, and cores, of each contender (2)")
     p.add_argument("--rounds", type=int, default=15, help="rounds of warm calls (15)")
-    p.add_argument("--calls", type=int, default=1, help="calls of a contender in a round, one after another (1)")
+    p.add_argument("--calls", type=int, default=8, help="calls of a contender in a round, one after another (8)")
     p.add_argument("--rest", type=float, default=0.05, help="seconds of sleep before a contender's calls (0.05)")
     p.add_argument("--first-rounds", type=int, default=3, help="processes of first calls (3)")
     p.add_argument(

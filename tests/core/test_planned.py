@@ -73,7 +73,7 @@ def test_equal_parameters_of_other_types_have_plans_of_their_own() -> None:
     for _ in range(TIMES):
         assert not np.signbit(op(x, **params, value=0.0).numpy()[0])
     assert np.signbit(op(x, **params, value=-0.0).numpy()[0])
-    keys = {planned.key_of((x,), {"n": n}) for n in (1, True, 1.0, -0.0, 0.0, "1", (1,), None)}
+    keys = {planned.key_of(op, (x,), {"n": n}) for n in (1, True, 1.0, -0.0, 0.0, "1", (1,), None)}
     assert len(keys) == 8
 
 

@@ -54,7 +54,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
     key = None
     if out is None and not (hooks.tracing or hooks.levels or timeline.active):
         try:
-            key = planned.key_of(inputs, params)
+            key = planned.key_of(op, inputs, params)
             plan = op.plans.get(key)
         except (AttributeError, TypeError, ValueError):
             plan = None

@@ -44,10 +44,13 @@ class OpPlan:
         nbytes: Bytes of the results.
         one: Of an operation with one result: its shape and dtype, NumPy's dtype and its bytes; else None.
         settings: The values of settings (``config.compiled_with``) for which the kernel was chosen.
+        of_gradients: The plan itself, by which backward passes recognise an operation that they have run before; None for an
+            operation in the kernel language, whose gradient rule is a user's.
     """
 
     __slots__ = (
-        "avals", "backend", "dtypes", "in_avals", "kernel", "nbytes", "one", "params", "settings", "single", "tracks", "view",
+        "avals", "backend", "dtypes", "in_avals", "kernel", "nbytes", "of_gradients", "one", "params", "settings", "single",
+        "tracks", "view",
     )  # fmt: skip
 
     def __init__(
@@ -58,11 +61,17 @@ class OpPlan:
         self.params, self.view, self.settings = params, op.view is not None, config.compiled_with
         self.tracks = op.differentiable and any(a.dtype.is_inexact for a in avals)
         self.dtypes, self.nbytes = tuple(a.dtype.np for a in avals), tuple(a.nbytes for a in avals)
+        self.of_gradients = self if op.program is None else None
         self.one = (avals[0], self.dtypes[0], self.nbytes[0]) if len(avals) == 1 else None
 
 
-def key_of(inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+def key_of(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
     """The key of a plan: devices, dtypes and shapes of tensors, and parameters by type and bits.
+
+    Args:
+        op: The operation.
+        inputs: Its operands.
+        params: Its parameters.
 
     Raises:
         AttributeError, TypeError, ValueError: An operand is no tensor, or a parameter is no plain value.
@@ -75,12 +84,14 @@ def key_of(inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
         key = (x.device, x.dtype, x.shape, y.device, y.dtype, y.shape)
     else:
         key = tuple([v for t in inputs for v in (t.device, t.dtype, t.shape)])
+    if op.program is not None:  # its captures are objects, which it compares itself
+        return (*key, dumps((params["statics"], params["constants"]), _FORMAT), params["captures"])
     return (*key, dumps(params, _FORMAT)) if params else key
 
 
 def made(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], single: bool) -> OpPlan | None:
     """The plan of an operation that has passed all checks; None if its engine has no kernel to keep for it."""
-    if op.control is not None or op.transfers or op.program is not None or not all(map(_is_plain, params.values())):
+    if op.control is not None or op.transfers or not (op.program is not None or all(map(_is_plain, params.values()))):
         return None
     device: Device = inputs[0].device
     in_avals = tuple(t.aval for t in inputs)
@@ -122,7 +133,7 @@ def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
             for t in inputs:
                 if t.node is not None:
                     if hooks.grad_enabled():
-                        hooks.record(op, inputs, plan.params, (made,), plan)
+                        hooks.record(op, inputs, plan.params, (made,), plan.of_gradients)
                     break
         return made if plan.single else (made,)
     results = (result,) if type(result) is not tuple else result
@@ -138,6 +149,6 @@ def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
         for t in inputs:
             if t.node is not None:
                 if hooks.grad_enabled():
-                    hooks.record(op, inputs, plan.params, tuple(outputs), plan)
+                    hooks.record(op, inputs, plan.params, tuple(outputs), plan.of_gradients)
                 break
     return outputs[0] if plan.single else tuple(outputs)

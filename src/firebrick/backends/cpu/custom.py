@@ -6,6 +6,7 @@ In a compiled program a kernel is a group with a specification (``compiler.spec.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +16,6 @@ from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.pool import shared_pool
 from firebrick.backends.cpu.runtime.results import RESULTS
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
-from firebrick.compiler.program.launch import chunk_of
 from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
@@ -24,6 +24,9 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config
 
 Array = np.ndarray[Any, Any]
+
+_LAUNCHES = 64
+"""Maximum number of launches that are kept for a kernel."""
 
 
 class _KernelCode:
@@ -34,6 +37,7 @@ class _KernelCode:
         module: It compiled.
         address: Of the function.
         scratch: Bytes of private memory of each thread.
+        launches: Launches of operands of some shapes, by these and the integers that sizes depend on.
     """
 
     def __init__(self, program: KernelProgram, target: Target, rounds: int) -> None:
@@ -43,6 +47,7 @@ class _KernelCode:
         self.module: Module = compile_many([module_text([kernel])])
         self.address = self.module.addresses[kernel.name]
         self.scratch = kernel.scratch
+        self.launches: dict[Any, KernelLaunch] = {}
 
 
 _made: WeakKeyDictionary[KernelProgram, dict[tuple[Any, ...], _KernelCode]] = WeakKeyDictionary()
@@ -62,37 +67,94 @@ def code_of(program: KernelProgram) -> _KernelCode:
     return found
 
 
+class KernelLaunch:
+    """A kernel for operands of certain shapes: all that these decide is computed once. Thread-safe.
+
+    Args:
+        program: Kernel.
+        code: Its code.
+        shapes: Of the operands.
+        statics: Integers that sizes depend on.
+
+    Raises:
+        ShapeError: Shapes do not fit the annotations, or each other.
+    """
+
+    def __init__(
+        self, program: KernelProgram, code: _KernelCode, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]
+    ) -> None:  # fmt: skip
+        self.program, self.code = program, code
+        self.sizes = program.sizes(shapes, statics)
+        function, grid = program.translated.function, self.sizes.grid
+        self._words = np.array([*(self.sizes.scalars[s.name] for s in function.scalars), *grid], np.int64)
+        self._units = code.kernel.units(grid)
+        self._chunk = code.kernel.chunk(grid) or self._units
+        operands = {name: i for i, name in enumerate(program.operands)}
+        # of each result: shape, dtype and bytes; the operand that it begins as, or -1; the value that it begins with, or None
+        self._results = [
+            (a.shape, a.dtype.np, a.nbytes, operands[name] if array.role == "InOut" else -1, program.filled.get(name))
+            for (name, array), a in zip(program.signature.results.items(), self.sizes.results, strict=True)
+        ]
+        # the arrays of the function, as positions among the operands and, after these, the results
+        numbers = {**operands, **{name: len(operands) + i for i, name in enumerate(program.signature.results)}}
+        self._arrays = [numbers[a.name] for a in function.arrays]
+        self._tables: list[AddressTable] = []
+
+    def __call__(self, *inputs: Array) -> tuple[Array, ...]:
+        """The results.
+
+        Raises:
+            OutOfRangeError: A check of the kernel fails.
+        """
+        arrays = [_in_order(x) for x in inputs]
+        results = []
+        for shape, dtype, nbytes, source, value in self._results:
+            out = RESULTS.empty(shape, dtype, nbytes)
+            if source >= 0:
+                out[...] = arrays[source]
+            elif value is not None:
+                out.fill(value)
+            results.append(out)
+        if self._units:
+            arrays += results
+            buffers = [arrays[i] for i in self._arrays]
+            buffers.append(self._words)
+            try:
+                table = self._tables.pop()
+            except IndexError:  # the first launch, or other threads are at it too
+                table = AddressTable(len(buffers))
+            if not table.put(0, buffers):
+                raise AssertionError("arrays of a kernel are row-major")
+            code, limit = self.code, self.program.limit_site
+            fault = shared_pool().parallel_for(code.address, table.address, self._units, self._chunk, code.scratch, limit + 1)
+            self._tables.append(table)
+            if fault is not None:
+                raise self.program.error(fault.site, fault.payload, self.sizes.scalars)
+        return tuple(results)
+
+
 def _in_order(array: Array) -> Array:
     """The array, or a row-major and aligned copy of it."""
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=("C", "A"))
 
 
-def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, int]) -> tuple[Array, ...]:
-    """The results of a kernel.
+def launch_of(program: KernelProgram, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> KernelLaunch:
+    """The launch of a kernel for operands of certain shapes; that of an earlier call, if it is kept.
 
     Args:
         program: Kernel.
-        inputs: Its operands.
+        shapes: Of the operands.
         statics: Integers that sizes depend on.
 
     Raises:
-        OutOfRangeError: A check of the kernel fails.
+        ShapeError: Shapes do not fit the annotations, or each other.
     """
     code = code_of(program)
-    sizes = program.sizes([x.shape for x in inputs], statics)
-    operands = [_in_order(x) for x in inputs]
-    results = program.prepared(operands, sizes, lambda a: RESULTS.empty(a.shape, a.dtype.np, a.nbytes))
-    words = np.array([*(sizes.scalars[s.name] for s in program.translated.function.scalars), *sizes.grid], np.int64)
-    units = code.kernel.units(sizes.grid)
-    if units:
-        buffers = [*program.buffers(operands, results), words]
-        table = AddressTable(len(buffers))
-        if not table.put(0, buffers):
-            raise AssertionError("arrays of a kernel are row-major")
-        pool = shared_pool()
-        chunk = chunk_of(units, code.kernel.cost_us(sizes.grid)) or units
-        fault = pool.parallel_for(code.address, table.address, units, chunk, code.scratch, program.limit_site + 1)
-        if fault is not None:
-            raise program.error(fault.site, fault.payload, sizes.scalars)
-    return tuple(results)
+    key = *shapes, *statics.items()
+    found = code.launches.get(key)
+    if found is None:
+        if len(code.launches) >= _LAUNCHES:
+            code.launches.clear()
+        found = code.launches[key] = KernelLaunch(program, code, shapes, statics)
+    return found

@@ -172,8 +172,24 @@ class CpuBackend(HostBackend):
         from firebrick.backends.cpu import custom  # imported here, since few programs have kernels of their own
 
         program = op.program.program([dtype(x.dtype) for x in inputs], params)
-        results = custom.run(program, inputs[: len(program.operands)], dict(params["statics"]))
+        inputs = inputs[: len(program.operands)]
+        results = custom.launch_of(program, [x.shape for x in inputs], dict(params["statics"]))(*inputs)
         return results if len(results) > 1 else results[0]
+
+    def _kept_launch(self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any]) -> Callable[..., Any]:
+        """The kernel of an operation in the kernel language."""
+        from firebrick.backends.cpu import custom  # see ``run_kernel``
+
+        program = op.program.program([a.dtype for a in operands], params)
+        count = len(program.operands)
+        launch = custom.launch_of(program, [a.shape for a in operands[:count]], dict(params["statics"]))
+        single, whole = len(launch.sizes.results) == 1, count == len(operands)
+
+        def run(*natives: Any) -> Any:
+            results = launch(*natives) if whole else launch(*natives[:count])
+            return results[0] if single else results
+
+        return run
 
     def kernel(
         self,
@@ -203,6 +219,8 @@ class CpuBackend(HostBackend):
     def kept_kernel(
         self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
     ) -> Callable[..., Any] | None:  # fmt: skip
+        if op.program is not None:
+            return self._kept_launch(op, operands, params) if self.compiles else None
         if any(a.nbytes >= eager.LARGE for a in operands):  # for which ``execute`` has reused memory
             return None
         return super().kept_kernel(op, operands, params, results, device)

@@ -188,7 +188,7 @@ class HostBackend(Backend):
     def kept_kernel(
         self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
     ) -> Callable[..., Any] | None:  # fmt: skip
-        if not defines(str(op.reference.__module__)):
+        if op.program is not None or not defines(str(op.reference.__module__)):
             return None
         function = kernel_function(self.kernel(op, operands, params, results, device, (None,) * len(operands)), len(operands))
         return function if op.view is not None else _quiet(function)

@@ -58,6 +58,7 @@ class Source:
                 line=f"{self.file}:{self._first}",
             )
         self.tree = found
+        self._cells: dict[str, CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         self.bodies: dict[bool, Any] = {}  # what ``homes.body_of`` made of it
 
     def _kind(self, node: ast.AST) -> str:
@@ -80,19 +81,19 @@ class Source:
 
     def free(self, name: str) -> tuple[bool, Any]:
         """Whether a name that the function does not define stands for an object, and that object."""
-        f = self.function
-        cells: dict[str, CellType] = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
-        if name in cells:
+        cell = self._cells.get(name)
+        if cell is not None:
             try:
-                return True, cells[name].cell_contents
+                return True, cell.cell_contents
             except ValueError:  # assigned later, or deleted
                 return False, None
-        for names in (f.__globals__, vars(builtins)):
+        for names in (self.function.__globals__, _BUILTINS):
             if name in names:
                 return True, names[name]
         return False, None
 
 
+_BUILTINS = vars(builtins)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 
 

@@ -41,6 +41,8 @@ def lowered(spec: Custom, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
         if units := made.units(grid):
             kernel = named(replace(made.kernel, grid=units), f"kernel_{spec.function.name}")
             sites = spec.sites if step.function is spec.function else ()
-            parts.append(LoweredKernel(kernel, tuple(map(number, step.buffers)), made.cost_us(grid), sites))
+            parts.append(
+                LoweredKernel(kernel, tuple(map(number, step.buffers)), made.cost_us(grid), sites, chunk=made.chunk(grid))
+            )
     text = module_text({p.kernel.name: p.kernel for p in parts}.values())
     return Lowered(tuple(parts), (), text, (frozenset(),) * len(outputs))

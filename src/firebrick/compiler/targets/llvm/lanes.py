@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.kernel.verify import check_plain, verify
+from firebrick.compiler.program.launch import chunk_of
 from firebrick.compiler.targets.llvm.emit import Code, Limit
 from firebrick.compiler.targets.llvm.group_lanes import GroupLanes
 from firebrick.compiler.targets.llvm.inner_items import InnerItems
@@ -58,6 +59,12 @@ class LanesKernel:
     def cost_us(self, grid: Sequence[int]) -> float:
         """An estimate of the time of a launch on one thread, in microseconds."""
         return self.units(grid) * self.cycles / CYCLES_PER_US
+
+    def chunk(self, grid: Sequence[int]) -> int:
+        """How many work units a thread takes at a time: whole rows of the grid, if more than one; 0 for direct."""
+        chunk = chunk_of(self.units(grid), self.cost_us(grid))
+        row = self.units(grid[-1:])
+        return -(-chunk // row) * row if chunk > row else chunk
 
 
 def lanes_kernel(

@@ -1,0 +1,183 @@
+"""A call of a kernel that repeats an earlier one goes by a plan.
+
+It gives what the first call gave: for other values and layouts, for numbers outside of the kernel that change, for constants that
+differ in a bit or type, in threads, and where a check fails.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core import planned
+from firebrick.core.config import config
+
+K = fb.kernel
+F = fb.float32
+CALLS = planned.BEFORE + 3
+FACTOR = 2.0
+
+
+@K
+def scaled(x: K.In[F, "n, m"], by: float, y: K.Out[F, "n, m"]):
+    i, j = K.index()
+    y[i, j] = x[i, j] * by * FACTOR
+
+
+@K
+def stepped(u: K.In[F, "n, m"], out: K.Out[F, "n, m"]):
+    i, j = K.index()
+    if 0 < i < u.shape[0] - 1 and 0 < j < u.shape[1] - 1:
+        out[i, j] = 0.25 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1])
+    else:
+        out[i, j] = u[i, j]
+
+
+@K
+def split(x: K.InOut[F, "n"], at: K.In[fb.int64, "n"], signs: K.Out[F, "n"], big: K.Out[fb.int64, "bins", 0], bins: int):
+    i = K.index()
+    v = x[at[i]]
+    signs[i] = 1.0 if v > 0 else -1.0
+    x[i] = x[i] + 1.0
+    K.atomic_add(big, i % bins, 1)
+
+
+@K
+def constant(x: K.In[F, "n"], value: K.Constant[float], y: K.Out[F, "n"]):
+    i = K.index()
+    y[i] = value * x[i]
+
+
+@K
+def filled(n: int, value: float, y: K.Out[F, "n"]):
+    y[K.index()] = value
+
+
+def plans(kernel: Any, *args: Any) -> list[Any]:
+    op = kernel.operation(*args)[0]
+    return [p for p in op.plans.values() if type(p) is planned.OpPlan]
+
+
+def test_calls_of_other_values_layouts_and_shapes_are_those_of_numpy() -> None:
+    r = np.random.default_rng(0)
+    for shape in [(5, 5), (1, 5), (5, 1), (0, 5), (64, 33), (33, 64), (1, 1)] * CALLS:
+        x, by = r.standard_normal(shape).astype(np.float32), float(r.integers(1, 9))
+        for given in (fb.asarray(x), fb.asarray(np.ascontiguousarray(x.T)).T, fb.asarray(x[::-1])[::-1]):
+            assert np.array_equal(scaled(given, by).numpy(), x * np.float32(by) * np.float32(2))
+    assert len(plans(scaled, fb.ones((5, 5)), 1.0)) == 7
+
+
+def test_results_of_repeated_calls_are_memory_of_their_own() -> None:
+    x = fb.asarray(np.arange(20000, dtype=np.float32).reshape(100, 200))
+    kept = [scaled(x, float(k)) for k in range(CALLS + 2)]
+    for k, y in enumerate(kept):
+        assert np.array_equal(y.numpy(), x.numpy() * np.float32(2 * k))
+
+
+def test_a_number_outside_of_the_kernel_that_changes_and_changes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = fb.ones((3, 3))
+    for factor in (2.0, 7.0, 2.0, -0.0, 0.0, 2.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        for _ in range(CALLS):
+            y = scaled(x, 1.0).numpy()
+            assert (y == factor).all()
+            assert (np.signbit(y) == np.signbit(factor)).all()
+
+
+def test_constants_that_differ_in_their_bits_only() -> None:
+    x = fb.ones(3)
+    for value in (0.0, -0.0, 1.0, 0.0, -0.0):
+        for _ in range(CALLS):
+            assert (np.signbit(constant(x, value=value).numpy()) == np.signbit(value)).all()
+
+
+def test_several_results_arguments_that_change_and_sizes_that_are_integers() -> None:
+    r = np.random.default_rng(1)
+    for bins in (3, 5, 3) * CALLS:
+        x, at = r.standard_normal(12).astype(np.float32), r.permutation(12)
+        given = fb.asarray(x)
+        changed, signs, big = split(given, fb.asarray(at), bins=bins)
+        assert np.array_equal(given.numpy(), x)
+        assert np.array_equal(changed.numpy(), x + 1)
+        assert big.tolist() == [len(range(b, 12, bins)) for b in range(bins)]
+        assert signs.shape == (12,)
+
+
+def test_a_check_that_fails_is_reported_by_each_call_and_harms_no_later_one() -> None:
+    x, good, bad = fb.ones(4), fb.asarray([0, 1, 2, 3]), fb.asarray([0, 1, 9, 3])
+    for _ in range(CALLS):
+        split(x, good, bins=2)
+    for _ in range(CALLS):
+        with pytest.raises(IndexError, match=r"split: an index of axis 0 of x is at least 0 and below 4\nReceived: 9"):
+            split(x, bad, bins=2)
+        assert split(x, good, bins=2)[0].tolist() == [2.0] * 4
+
+
+def test_a_kernel_without_tensors_runs_again_for_other_numbers() -> None:
+    for n, value in [(3, 1.0), (4, 2.0), (3, 5.0)] * CALLS:
+        assert filled(n, value, device="cpu").tolist() == [value] * n
+
+
+def test_gradients_of_repeated_calls() -> None:
+    x = fb.asarray(np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
+    for k in range(CALLS + 2):
+        found = fb.grad(lambda x, k=k: fb.sum(scaled(x, float(k)) * x))(x)
+        assert np.allclose(found.numpy(), 4 * k * x.numpy(), rtol=1e-6)
+    second = fb.grad(lambda x: fb.sum(fb.grad(lambda x: fb.sum(scaled(x, 3.0) * x))(x) * x))
+    for _ in range(CALLS):
+        assert np.allclose(second(x).numpy(), 24 * x.numpy(), rtol=1e-6)
+
+
+def test_a_plan_serves_no_verified_call_and_no_other_settings() -> None:
+    x = fb.ones((4, 4))
+    for _ in range(CALLS):
+        scaled(x, 1.0)
+    (plan,) = (p for p in plans(scaled, x, 1.0) if p.avals[0].shape == (4, 4))
+    plan.kernel = lambda *natives: np.zeros((4, 4), np.float32)
+    assert scaled(x, 1.0).tolist() == [[0.0] * 4] * 4, "the plan is what runs"
+    with fb.verify():
+        assert scaled(x, 1.0).tolist() == [[2.0] * 4] * 4
+    with config.scope(cpu_compile=False):
+        assert scaled(x, 1.0).tolist() == [[2.0] * 4] * 4
+    scaled.operation(x, 1.0)[0].plans.clear()
+
+
+def test_threads_call_one_kernel_at_the_same_time() -> None:
+    wrong: list[Any] = []
+
+    def work(k: int) -> None:
+        x = fb.asarray(np.full((50, 40), k, np.float32))
+        for n in range(60):
+            y = scaled(x, float(n)).numpy()
+            if not (y == 2.0 * k * n).all():
+                wrong.append((k, n))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [((2048, 2048), "rows"), ((9000, 512), "rows"), ((2, 1 << 22), "part of a row"), ((3, 3), "direct"), ((1 << 22,), "part of a row")],
+)  # fmt: skip
+def test_threads_take_whole_rows_of_a_grid_where_they_take_more_than_one(grid: tuple[int, ...], expected: str) -> None:
+    from firebrick.compiler.targets.llvm.lanes import lanes_kernel
+    from firebrick.compiler.targets.llvm.target import Target
+
+    u = fb.ones((3, 3)) if len(grid) == 2 else fb.ones(3)
+    kernel = stepped if len(grid) == 2 else constant
+    args = (u,) if len(grid) == 2 else (u, 1.0)
+    _, operands, params = kernel.operation(*args)
+    made = lanes_kernel(kernel.program([t.dtype for t in operands], params).translated.function, Target.host())
+    chunk, row = made.chunk(grid), made.units(grid[-1:])
+    assert 0 <= chunk < made.units(grid)
+    found = "direct" if not chunk else "part of a row" if chunk < row else "rows" if chunk % row == 0 else "parts of rows"
+    assert found == expected
