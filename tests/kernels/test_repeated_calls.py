@@ -166,8 +166,10 @@ def test_threads_call_one_kernel_at_the_same_time() -> None:
 
 @pytest.mark.parametrize(
     ("grid", "expected"),
-    [((2048, 2048), "rows"), ((9000, 512), "rows"), ((2, 1 << 22), "part of a row"), ((3, 3), "direct")]
-    + [((1 << 22,), "part of a row")],
+    [
+        ((2048, 2048), "rows"), ((9000, 512), "rows"), ((2, 1 << 22), "part of a row"), ((3, 3), "direct"),
+        ((1 << 22,), "part of a row"),
+    ],
 )  # fmt: skip
 def test_threads_take_whole_rows_of_a_grid_where_they_take_more_than_one(grid: tuple[int, ...], expected: str) -> None:
     from firebrick.compiler.targets.llvm.lanes import lanes_kernel
