@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -184,3 +185,22 @@ def test_threads_take_whole_rows_of_a_grid_where_they_take_more_than_one(grid: t
     assert 0 <= chunk < made.units(grid)
     found = "direct" if not chunk else "part of a row" if chunk < row else "rows" if chunk % row == 0 else "parts of rows"
     assert found == expected
+
+
+def test_a_plan_does_not_keep_the_code_of_a_kernel_that_others_have_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    from firebrick.functions import kernels
+
+    monkeypatch.setattr(kernels, "_KEPT", 3)
+    x = fb.ones((2, 2))
+    programs = []
+    for factor in range(8):
+        monkeypatch.setitem(globals(), "FACTOR", float(factor))
+        for _ in range(CALLS):
+            assert scaled(x, 1.0).tolist() == [[factor] * 2] * 2
+        _, operands, params = scaled.operation(x, 1.0)
+        programs.append(ref(scaled.program([t.dtype for t in operands], params)))
+    del operands, params
+    assert [p() is None for p in programs[:4]] == [True] * 4
+    assert programs[-1]() is not None
+    monkeypatch.setitem(globals(), "FACTOR", 0.0)
+    assert scaled(x, 1.0).tolist() == [[0.0] * 2] * 2

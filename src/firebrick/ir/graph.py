@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class Graph:
     @property
     def avals(self) -> list[Aval]:
         """Shape and dtype of every value."""
-        return [*self.inputs, *(a for n in self.nodes for a in n.avals)]
+        return [*self.inputs, *chain.from_iterable([n.avals for n in self.nodes])]
 
     @property
     def size(self) -> int:

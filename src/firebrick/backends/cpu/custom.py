@@ -70,6 +70,8 @@ def code_of(program: KernelProgram) -> _KernelCode:
 class KernelLaunch:
     """A kernel for operands of certain shapes: all that these decide is computed once. Thread-safe.
 
+    It does not keep the kernel, whose code keeps the launch.
+
     Args:
         program: Kernel.
         code: Its code.
@@ -83,8 +85,7 @@ class KernelLaunch:
     def __init__(
         self, program: KernelProgram, code: _KernelCode, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]
     ) -> None:  # fmt: skip
-        self.program, self.code = program, code
-        self.sizes = program.sizes(shapes, statics)
+        self.code, self.sizes, self._sites = code, program.sizes(shapes, statics), program.limit_site + 1
         function, grid = program.translated.function, self.sizes.grid
         self._words = np.array([*(self.sizes.scalars[s.name] for s in function.scalars), *grid], np.int64)
         self._units = code.kernel.units(grid)
@@ -100,8 +101,12 @@ class KernelLaunch:
         self._arrays = [numbers[a.name] for a in function.arrays]
         self._tables: list[AddressTable] = []
 
-    def __call__(self, *inputs: Array) -> tuple[Array, ...]:
+    def __call__(self, program: KernelProgram, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """The results.
+
+        Args:
+            program: The kernel.
+            inputs: Operands of the shapes.
 
         Raises:
             OutOfRangeError: A check of the kernel fails.
@@ -125,11 +130,11 @@ class KernelLaunch:
                 table = AddressTable(len(buffers))
             if not table.put(0, buffers):
                 raise AssertionError("arrays of a kernel are row-major")
-            code, limit = self.code, self.program.limit_site
-            fault = shared_pool().parallel_for(code.address, table.address, self._units, self._chunk, code.scratch, limit + 1)
+            code = self.code
+            fault = shared_pool().parallel_for(code.address, table.address, self._units, self._chunk, code.scratch, self._sites)
             self._tables.append(table)
             if fault is not None:
-                raise self.program.error(fault.site, fault.payload, self.sizes.scalars)
+                raise program.error(fault.site, fault.payload, self.sizes.scalars)
         return tuple(results)
 
 
@@ -139,22 +144,24 @@ def _in_order(array: Array) -> Array:
     return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=("C", "A"))
 
 
-def launch_of(program: KernelProgram, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> KernelLaunch:
-    """The launch of a kernel for operands of certain shapes; that of an earlier call, if it is kept.
+def run(program: KernelProgram, inputs: Sequence[Array], statics: Mapping[str, int]) -> tuple[Array, ...]:
+    """The results of a kernel. The launch of an earlier call for operands of the same shapes is used again, if it is kept.
 
     Args:
         program: Kernel.
-        shapes: Of the operands.
+        inputs: Its operands.
         statics: Integers that sizes depend on.
 
     Raises:
+        OutOfRangeError: A check of the kernel fails.
         ShapeError: Shapes do not fit the annotations, or each other.
     """
     code = code_of(program)
+    shapes = [x.shape for x in inputs]
     key = *shapes, *statics.items()
-    found = code.launches.get(key)
-    if found is None:
+    launch = code.launches.get(key)
+    if launch is None:
         if len(code.launches) >= _LAUNCHES:
             code.launches.clear()
-        found = code.launches[key] = KernelLaunch(program, code, shapes, statics)
-    return found
+        launch = code.launches[key] = KernelLaunch(program, code, shapes, statics)
+    return launch(program, inputs)

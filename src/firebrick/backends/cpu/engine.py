@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -172,22 +173,23 @@ class CpuBackend(HostBackend):
         from firebrick.backends.cpu import custom  # imported here, since few programs have kernels of their own
 
         program = op.program.program([dtype(x.dtype) for x in inputs], params)
-        inputs = inputs[: len(program.operands)]
-        results = custom.launch_of(program, [x.shape for x in inputs], dict(params["statics"]))(*inputs)
+        results = custom.run(program, inputs[: len(program.operands)], dict(params["statics"]))
         return results if len(results) > 1 else results[0]
 
     def _kept_launch(self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any]) -> Callable[..., Any]:
-        """The kernel of an operation in the kernel language."""
+        """The kernel of an operation in the kernel language. It does not keep the code: an op keeps that of a number of
+        kernels only."""
         from firebrick.backends.cpu import custom  # see ``run_kernel``
 
-        program = op.program.program([a.dtype for a in operands], params)
-        count = len(program.operands)
-        launch = custom.launch_of(program, [a.shape for a in operands[:count]], dict(params["statics"]))
-        single, whole = len(launch.sizes.results) == 1, count == len(operands)
+        made = op.program.program([a.dtype for a in operands], params)
+        held, count, statics = ref(made), len(made.operands), dict(params["statics"])
 
         def run(*natives: Any) -> Any:
-            results = launch(*natives) if whole else launch(*natives[:count])
-            return results[0] if single else results
+            program = held()
+            if program is None:  # many others have been translated since
+                raise ReferenceError("the kernel is no longer kept")
+            results = custom.run(program, natives[:count], statics)
+            return results if len(results) > 1 else results[0]
 
         return run
 

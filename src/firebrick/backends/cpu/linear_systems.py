@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import firebrick.compiler.templates as _templates  # noqa: F401  before its parts
-from firebrick.backends.cpu.custom import launch_of
+from firebrick.backends.cpu.custom import run
 from firebrick.backends.cpu.eager import LARGEST_SYSTEM
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, unrolled
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
@@ -149,6 +149,5 @@ def _program(name: str) -> KernelProgram:
 def solved(x1: Array, x2: Array) -> Array | None:
     """The result of ``solve`` for operands that ``eager.are_many_systems`` accepts; None if it must be NumPy's."""
     n = x1.shape[-1]
-    operands = x1.reshape(-1, n, n), x2.reshape(-1, n)
-    x, regular = launch_of(_program(x1.dtype.name), [x.shape for x in operands], {})(*operands)
+    x, regular = run(_program(x1.dtype.name), (x1.reshape(-1, n, n), x2.reshape(-1, n)), {})
     return x.reshape(x2.shape) if regular.all() and np.isfinite(x).all() else None

@@ -12,7 +12,7 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ from firebrick.core.errors import KernelCompileError
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-_DECLARED = re.compile(r"^declare\s+[^@]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
-_DEFINED = re.compile(r'^define\s+(?P<how>[^@]*)@(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.$-]+))\(', re.MULTILINE)
+_DECLARED = re.compile(r"declare\s+[^@]*@(?!llvm\.)([\w.$-]+)\(")
+_DEFINED = re.compile(r'define\s+(?P<how>[^@]*)@(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.$-]+))\(')
 AS_WRITTEN = "; as written\n"
 """First line of a text that is compiled without passes over the IR, which would take half of the time and gain nothing."""
 _HIDDEN = {"internal", "private", "linkonce", "linkonce_odr", "available_externally"}
@@ -239,8 +239,14 @@ def emit_ir(text: str, target: Target, options: Options | None = None) -> str:
 
 def defined(text: str) -> tuple[str, ...]:
     """The visible functions that a module of LLVM IR defines."""
-    found = _DEFINED.finditer(text)
+    found = filter(None, map(_DEFINED.match, _lines(text, "define")))
     return tuple(m["quoted"] or m["plain"] for m in found if not _HIDDEN & set(m["how"].split()))
+
+
+def _lines(text: str, word: str) -> Iterator[str]:
+    """The lines that begin with a word. A regular expression would try each of the many others."""
+    for rest in f"\n{text}".split(f"\n{word}")[1:]:
+        yield word + rest.partition("\n")[0]
 
 
 def llvm_version() -> str:
@@ -252,7 +258,8 @@ def llvm_version() -> str:
 def _missing(texts: Sequence[str], given: Mapping[str, int]) -> list[str]:
     """Functions that are declared, and neither defined in a text, nor imported, nor in the process."""
     known = {*given, *(n for text in texts for n in defined(text))}
-    missing = [n for text in texts for n in dict.fromkeys(_DECLARED.findall(text)) if n not in known]
+    declared = [m[1] for text in texts for m in filter(None, map(_DECLARED.match, _lines(text, "declare")))]
+    missing = [n for n in dict.fromkeys(declared) if n not in known]
     if os.name == "posix":
         process = ctypes.CDLL(None)
         missing = [n for n in missing if not hasattr(process, n)]
