@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,55 @@ def test_a_singular_matrix_has_determinant_0(device: str) -> None:
     sign, logabs = fb.linalg.slogdet(x)
     assert (sign.tolist(), logabs.tolist()[0]) == ([0.0, -1.0], -np.inf)
     np.testing.assert_allclose(fb.linalg.det(x).numpy(), [0.0, -2.0])
+
+
+def by_permutations(x: fb.Tensor) -> fb.Tensor:
+    """The determinant as the sum over all permutations, a polynomial."""
+    n = x.shape[-1]
+    terms = []
+    for order in permutations(range(n)):
+        sign = (-1.0) ** sum(order[j] > order[i] for i in range(n) for j in range(i))
+        terms.append(fb.prod(fb.stack([x[i, order[i]] for i in range(n)]), axis=0) * sign)
+    return fb.sum(fb.stack(terms), axis=0)
+
+
+@pytest.mark.parametrize("a", [
+    [[-0.2765176128775258, -0.13731774770020175], [-0.9217253762584194, -0.45772582566733916]],
+    [[0.1, 0.2, 0.7], [-0.4, 0.3, 0.5], [0.03, 0.06, 0.21]],
+    [[1.0, 2.0], [2.0, 4.0]],
+    [[0.0, 1.0], [0.0, 2.0]],
+    [[1.0, 2.0, 3.0], [2.0, 4.0, 6.1], [2.0, 4.0, 6.0]],
+    [[0.0]],
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+], ids=["rounded", "rounded rows", "exact", "column of zeros", "rank 2", "zero", "identity"])  # fmt: skip
+def test_derivatives_of_determinants_are_those_of_the_polynomial_also_where_a_matrix_has_no_inverse(
+    a: list[list[float]], device: str
+) -> None:
+    (x,) = on(device, np.asarray(a))
+    want = fb.grad(by_permutations)(x).numpy()
+    for gradient in (fb.grad(fb.linalg.det), fb.jacobian(fb.linalg.det, mode="forward"), fb.jit(fb.grad(fb.linalg.det))):
+        np.testing.assert_allclose(gradient(x).numpy(), want, rtol=1e-12, atol=1e-13)
+    if len(a) > 1:  # else the polynomial is linear
+        curvature = fb.hessian(by_permutations)(x).numpy()
+        np.testing.assert_allclose(fb.hessian(fb.linalg.det)(x).numpy(), curvature, rtol=1e-12, atol=1e-13)
+
+
+def test_gradients_of_determinants_of_a_stack_are_those_of_each_matrix(device: str) -> None:
+    a = random((4, 3, 3), "complex128", 5)
+    a[1, 0] = a[1, 2] * (2.0 - 1.0j)
+    (x,) = on(device, a)
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.real(fb.linalg.det(x) * (0.3 - 1.2j)))
+
+    each = np.stack([fb.grad(lambda y: fb.real(by_permutations(y) * (0.3 - 1.2j)))(y).numpy() for y in x])
+    np.testing.assert_allclose(fb.grad(loss)(x).numpy(), each, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(fb.vmap(fb.grad(loss))(x).numpy(), each, rtol=1e-12, atol=1e-13)
+
+
+def test_a_gradient_of_a_determinant_needs_a_rank_of_all_but_one(device: str) -> None:
+    with pytest.raises(fb.LinAlgError, match="invertible"):
+        fb.grad(fb.linalg.det)(fb.ones((3, 3), device=device))
 
 
 @kinds

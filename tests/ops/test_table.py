@@ -199,7 +199,7 @@ TOLERANCES = {
         "to_device top_k trunc where"
     ),
     1: "add divide floor_divide maximum minimum remainder subtract",
-    2: "cholesky cos cumulative_prod exp hypot log log10 log1p log2 logaddexp prod scatter_reduce sin slogdet sqrt",
+    2: "cholesky cos cumulative_prod det exp hypot log log10 log1p log2 logaddexp prod scatter_reduce sin slogdet sqrt",
     3: "acos asin atan atan2 cosh expm1 fft irfft rfft sinh tanh",
     4: "acosh asinh atanh cumulative_logsumexp erf erfinv gelu gelu_gradient multiply pow sigmoid solve_triangular tan",
     6: "expm i0 i1 qr solve",

@@ -19,7 +19,7 @@ from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype, exp
+from firebrick.functions.elementwise import astype
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, concat, expand_dims, matrix_transpose, reshape
 from firebrick.functions.statistical import sum as sum_
@@ -362,15 +362,14 @@ def det(x: Tensor, /) -> Tensor:
     """Determinants [...] of square matrices.
 
     Args:
-        x: Tensor [..., n, n]. A gradient needs invertible matrices.
+        x: Tensor [..., n, n]. A gradient needs matrices of rank n - 1 at least.
 
     Example:
         >>> import firebrick as fb
         >>> round(fb.linalg.det(fb.asarray([[1.0, 2.0], [3.0, 4.0]])).item(), 3)
         -2.0
     """
-    sign, logabs = bind(OPS["slogdet"], (check_lapack("det", x, square=True),), {})
-    return sign * exp(logabs)  # type: ignore[no-any-return]
+    return bind(OPS["det"], (check_lapack("det", x, square=True),), {})  # type: ignore[no-any-return]
 
 
 @answers_arguments

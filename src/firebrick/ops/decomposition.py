@@ -9,6 +9,8 @@ function of the subspace alone would have is a limit that the vectors do not tel
 is NaN, as is one through vectors of singular value 0 of a matrix that is not square. Gradients through the values alone, as
 of ``eigvalsh`` and ``svdvals``, use no such differences; second derivatives do.
 
+The derivative of ``det`` looks at the last singular vectors, so it is here too.
+
 Source of the rules: Walter, Lehmann, Lamour, "On evaluating higher-order derivatives of the QR decomposition", 2012; Giles,
 "Collected matrix derivative results for forward and reverse mode algorithmic differentiation", 2008; those of complex vectors
 follow from the choice of their leading component.
@@ -39,17 +41,19 @@ from firebrick.ops.linalg import (
     diagonal_part,
     herm,
     hermitian,
+    identity,
     lower_part,
     matrix_op,
     singular_values,
     size_of_matrix,
+    solve,
     solve_triangular,
     square_samples,
     upper_part,
     with_values,
 )
 from firebrick.ops.matmul import adjoint, matmul
-from firebrick.ops.movement import concat, slice_
+from firebrick.ops.movement import concat, reshape, slice_
 from firebrick.ops.reduction import argmax, max_, sum_, zeros_like
 
 LEADING = 0.55
@@ -387,3 +391,69 @@ def svd(x: Array) -> tuple[Array, Array, Array]:
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     turn = turns(u)
     return np.asarray(u * turn), np.asarray(s), np.asarray(np.conj(np.swapaxes(turn, -1, -2)) * vh)
+
+
+# determinant
+
+
+def _infer_det(x: Any) -> Aval:
+    check_matrix("det", x, square=True)
+    return Aval(x.shape[:-2], x.dtype)
+
+
+def _last(x: Any, axis: int, count: int = 1) -> Any:
+    """The last elements along an axis, counted from the end."""
+    axis += len(x.shape)
+    starts = tuple(d - count if a == axis else 0 for a, d in enumerate(x.shape))
+    return slice_(x, starts=starts, stops=x.shape, steps=(1,) * len(x.shape))
+
+
+def _cofactors(x: Any) -> Any:
+    """conj(det x) x⁻ᴴ, the derivative of the determinant, also of a matrix of rank n - 1 (up to rounding or exactly).
+
+    With u and v the last singular vectors and B± = x ± (sₙ + sₙ₋₁) u vᴴ, it is the mean of conj(det B) B⁻ᴴ over both signs,
+    since determinants are affine along a matrix of rank 1. Both B are as far from singular as sₙ₋₁ is from 0. The mean is the
+    derivative at every x, whatever u and v are: they count as constants, and higher derivatives are those of the mean.
+    """
+    n = x.shape[-1]
+    if n < 2:
+        return zeros_like(x) + 1.0
+    u, s, vh = svd(x.detach())
+    length = sum_(_last(s, -1, 2), axes=(len(s.shape) - 1,), keepdims=True)
+    move = matmul(_last(u, -1) * as_column(length), _last(vh, -2))
+    both = concat(*(reshape(b, shape=(1, *x.shape)) for b in (x + move, x - move)), axis=0)
+    inverse, size = solve(adjoint(both), identity(x, n)), conjugate(det(both))
+    return sum_(inverse * reshape(size, shape=(*size.shape, 1, 1)), axes=(0,), keepdims=False) * 0.5
+
+
+def _det_vjp(g: Any, r: Any) -> Any:
+    return (_cofactors(r.inputs[0]) * reshape(g, shape=(*g.shape, 1, 1)),)
+
+
+def _det_jvp(r: Any) -> Any:
+    """The trace of the adjugate and ẋ."""
+    x, t = r.operands[0], r.tangents[0]
+    return sum_(conjugate(_cofactors(x)) * t, axes=(len(x.shape) - 2, len(x.shape) - 1), keepdims=False)
+
+
+def _det_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    large = with_values(rng, name, LARGE, 0.7 + np.arange(LARGE[-1]) / 30)  # products near 1
+    low = with_values(rng, name, (2, 3, 3), np.asarray([2.0, 1.0, 0.0]))
+    small = square_samples(0.5, 0.5, False)(rng, name)[:-1]
+    return [*small, Sample((large,), grad_safe=False, name=f"{LARGE}"), Sample((low,), name="rank 2")]
+
+
+def _det_scale(x: Array) -> Array:
+    """What the determinant changes by where the matrix changes by its own size: n times the product of the n - 1 largest
+    singular values, times the largest one."""
+    n = x.shape[-1]
+    s = singular_values(x)
+    return np.asarray(n * np.prod(s[..., :-1], -1) * s[..., 0] if n else np.ones(x.shape[:-2]))
+
+
+@matrix_op(_det_vjp, _infer_det, _det_samples, flops=2 / 3, scale=_det_scale, tolerance=2, residuals=("inputs",),
+           jvp=_det_jvp)  # fmt: skip
+def det(x: Array) -> Array:
+    """Determinants; 0 for a singular matrix."""
+    sign, logabs = np.linalg.slogdet(x)
+    return np.asarray(sign * np.exp(logabs))

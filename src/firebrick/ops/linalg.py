@@ -121,7 +121,8 @@ def as_column(v: Any) -> Any:
     return reshape(v, shape=(*v.shape, 1))
 
 
-def _identity(x: Any, n: int) -> Any:
+def identity(x: Any, n: int) -> Any:
+    """The unit matrix of n rows, of x's dtype and device."""
     return hooks.from_host(np.eye(n, dtype=x.dtype.np), x.device)
 
 
@@ -392,7 +393,7 @@ def _slogdet_vjp(gs: Any, r: Any) -> Any:
     if x.dtype.kind == "complex":
         turn = conjugate(gs[0]) * sign
         g = g - (turn - conjugate(turn)) * 0.5
-    inverse = solve(adjoint(x), _identity(x, x.shape[-1]))
+    inverse = solve(adjoint(x), identity(x, x.shape[-1]))
     return (inverse * reshape(g, shape=(*g.shape, 1, 1)),)
 
 

@@ -29,5 +29,5 @@ def _kernel(reference: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-_NAMES = ("cholesky", "solve", "solve_triangular", "slogdet", "qr", "eigh", "svd", "pinv", "expm", "lu", "eig")
+_NAMES = ("cholesky", "solve", "solve_triangular", "slogdet", "qr", "eigh", "svd", "det", "pinv", "expm", "lu", "eig")
 KERNELS: dict[str, Callable[..., Any]] = {name: _kernel(OPS[name].reference) for name in _NAMES}

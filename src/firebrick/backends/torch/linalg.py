@@ -76,6 +76,12 @@ def slogdet(x: Any) -> tuple[Any, Any]:
     return sign, logabs
 
 
+def det(x: Any) -> Any:
+    """From the sign and the logarithm, as the reference."""
+    sign, logabs = torch.linalg.slogdet(x)
+    return sign * logabs.exp()
+
+
 def qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
     """QR, with the diagonal of R turned real and non-negative."""
     q, upper = torch.linalg.qr(x, mode="complete" if complete else "reduced")
@@ -166,6 +172,6 @@ def irfft(x: Any, *, n: int, axis: int, norm: str) -> Any:
 
 
 KERNELS: dict[str, Kernel] = {
-    "cholesky": cholesky, "solve": solve, "solve_triangular": solve_triangular, "slogdet": slogdet, "qr": qr, "eigh": eigh,
-    "eig": eig, "lu": lu, "svd": svd, "pinv": pinv, "expm": expm, "fft": fft, "rfft": rfft, "irfft": irfft,
+    "cholesky": cholesky, "solve": solve, "solve_triangular": solve_triangular, "slogdet": slogdet, "det": det, "qr": qr,
+    "eigh": eigh, "eig": eig, "lu": lu, "svd": svd, "pinv": pinv, "expm": expm, "fft": fft, "rfft": rfft, "irfft": irfft,
 }  # fmt: skip
