@@ -264,6 +264,16 @@ def test_cosine_similarity(axis: int, device: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("one", [0, 1])
+def test_cosine_similarity_of_a_vector_of_size_1_is_that_of_the_vector_repeated(one: int, device: str) -> None:
+    arrays = [_rng(k).normal(size=(1 if k == one else 3, 4)) for k in (0, 1)]
+    for axis in (0, -2):
+        alike(
+            lambda a, b, axis=axis: fb.cosine_similarity(a, b, axis=axis),
+            lambda a, b, axis=axis: F.cosine_similarity(a, b, dim=axis), arrays, device, (0, 1),
+        )  # fmt: skip
+
+
 def test_cosine_similarity_broadcasts_and_takes_no_gradient_from_a_zero_vector(device: str) -> None:
     a, b = _rng().normal(size=(2, 3, 4)), _rng(1).normal(size=(3, 4))
     alike(

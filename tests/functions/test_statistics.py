@@ -134,7 +134,8 @@ def test_differences(axis: int, n: int, device: str) -> None:
 def test_differences_with_ends(device: str) -> None:
     a, ends = np.asarray([3, 1, 4, 1]), np.asarray([9, 8])
     x, e = fb.asarray(a, device=device), fb.asarray(ends, device=device)
-    close(fb.diff(x, prepend=e, append=e[:1]), np.diff(a, prepend=ends, append=ends[:1]))
+    for n in (0, 1, 2):
+        close(fb.diff(x, n=n, prepend=e, append=e[:1]), np.diff(a, n=n, prepend=ends, append=ends[:1]))
     with pytest.raises(fb.ConfigError, match="diff: n is an int ≥ 0"):
         fb.diff(x, n=-1)
     with pytest.raises(fb.ShapeError, match="diff needs at least one axis"):

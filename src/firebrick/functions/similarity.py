@@ -19,6 +19,7 @@ from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import astype, clip, equal, logaddexp, logical_or, minimum, sqrt, where
 from firebrick.functions.losses import check_positive, check_reduction, operands, reduce_loss
+from firebrick.functions.movement import broadcast_to
 from firebrick.functions.scaled import norm
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
@@ -50,7 +51,15 @@ def cosine_similarity(x1: Tensor, x2: Tensor, /, *, axis: int = 1, eps: float = 
     if -along > min(x1.ndim, x2.ndim):
         shown = f"axis {axis}, {describe('x1', x1)} and {describe('x2', x2)}"
         raise ShapeError(f"{name}: x1 and x2 both need the axis", shown, "broadcast them to one shape first")
+    length = broadcast_shapes((x1.shape[along],), (x2.shape[along],), op=name)[0]
+    x1, x2 = (_repeated(x, along, length) for x in (x1, x2))  # a norm is that of the vector which is multiplied
     return sum_((x1 / _norm(x1, along, eps)) * (x2 / _norm(x2, along, eps)), axis=along)
+
+
+def _repeated(x: Tensor, along: int, length: int) -> Tensor:
+    """x with an axis of size 1 repeated to a length."""
+    at = x.ndim + along
+    return x if x.shape[at] == length else broadcast_to(x, (*x.shape[:at], length, *x.shape[at + 1 :]))
 
 
 @in_float32

@@ -74,7 +74,7 @@ def diff(
 
     Args:
         x: Numeric tensor of at least one axis.
-        n: How often; 0 gives x.
+        n: How often; 0 gives x, whatever is to be put before and behind it.
         axis: Axis to go along.
         prepend: Tensor to put before x along the axis.
         append: Tensor to put behind it.
@@ -106,7 +106,7 @@ def diff(
                     op="diff",
                 )
     parts = [p for p in (prepend, x, append) if p is not None]
-    if len(parts) > 1:
+    if n and len(parts) > 1:
         x = concat(parts, axis=at)
     lead = (slice(None),) * at
     for _ in range(n):
