@@ -137,6 +137,33 @@ def test_derivatives_of_determinants_are_those_of_the_polynomial_also_where_a_ma
         np.testing.assert_allclose(fb.hessian(fb.linalg.det)(x).numpy(), curvature, rtol=1e-12, atol=1e-13)
 
 
+def check_gradients_of_determinants(device: str, seed: int) -> None:
+    """Random matrices, in most of which a row is a multiple of another one, against determinants of their minors."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 6))
+    a = rng.normal(size=(20, n, n))
+    a[5:, 0] = a[5:, -1] * rng.choice([0.1, 0.3, 1.0, 7.0], (15, 1))
+    a[15:, 0] += a[15:, -1] * 10.0 ** rng.integers(-16, -2, (5, 1))
+    a = a[:, rng.permutation(n)] * 10.0 ** rng.integers(-3, 4)
+    minors = [[np.delete(np.delete(a, i, 1), j, 2) for j in range(n)] for i in range(n)]
+    want = np.stack(
+        [np.stack([(-1) ** (i + j) * np.linalg.det(m) for j, m in enumerate(row)], -1) for i, row in enumerate(minors)], 1
+    )
+    got = fb.grad(lambda x: fb.sum(fb.linalg.det(x)))(fb.asarray(a, device=device)).numpy()
+    assert (np.abs(got - want) <= 1e-11 * np.abs(want).max((1, 2), keepdims=True)).all(), f"seed {seed}: n = {n}"
+
+
+def test_gradients_of_determinants_of_random_matrices_are_their_minors(device: str) -> None:
+    for seed in range(20):
+        check_gradients_of_determinants(device, seed)
+
+
+@pytest.mark.soak
+def test_gradients_of_determinants_of_many_random_matrices_are_their_minors(device: str) -> None:
+    for seed in range(3000):
+        check_gradients_of_determinants(device, seed)
+
+
 def test_gradients_of_determinants_of_a_stack_are_those_of_each_matrix(device: str) -> None:
     a = random((4, 3, 3), "complex128", 5)
     a[1, 0] = a[1, 2] * (2.0 - 1.0j)
@@ -459,6 +486,29 @@ def test_gradients_are_those_of_torch(name: str, dtype: str, device: str) -> Non
     ours, got = fb.value_and_grad(lambda x: loss(fb, x))(fb.asarray(a, device=device))
     np.testing.assert_allclose(ours.item(), value.item(), rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(got.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [2.0**-90, 2.0**-50, 2.0**50, 2.0**90])
+def test_gradients_of_pseudoinverses_and_least_squares_know_no_unit(scale: float, device: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 4, 3)).astype(np.float32), rng.normal(size=(2, 4, 2)).astype(np.float32)
+
+    def solved(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.linalg.lstsq(x, y).solution * fb.asarray(b[:, :3], device=device))
+
+    def inverted(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.linalg.pinv(x) * fb.asarray(np.swapaxes(a, 1, 2), device=device))
+
+    x, y = on(device, a, b)
+    for gradient, power in ((fb.grad(lambda x: solved(x, y * (x.detach()[0, 0, 0] / a[0, 0, 0]))), 1), (fb.grad(inverted), 2)):
+        if power == 2 and not 1e-20 < scale < 1e20:  # the gradient itself is out of range
+            continue
+        want = gradient(x).numpy().astype(np.float64)
+        got = gradient(x * scale).numpy().astype(np.float64) * scale**power
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+    _, tangent = fb.jvp(inverted, (x * 2.0**50,), (x,))
+    _, usual = fb.jvp(inverted, (x,), (x,))
+    np.testing.assert_allclose(tangent.item() * 2.0**100, usual.item(), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

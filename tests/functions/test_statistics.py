@@ -182,6 +182,16 @@ def test_covariance_and_correlation(device: str) -> None:
     assert np.isnan(still.numpy()).tolist() == [[True, True], [True, False]]
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e-19, 1e19, 1e25])
+def test_correlations_know_no_unit(scale: float, device: str) -> None:
+    a = np.asarray([[1.0, 2.0, 4.0, 3.0], [-2.0, 0.5, 1.0, 0.0]])
+    x = fb.asarray((a * scale).astype(np.float32), device=device)
+    np.testing.assert_allclose(fb.corrcoef(x).numpy(), np.corrcoef(a), rtol=1e-5)
+    gradient = fb.grad(lambda v: fb.corrcoef(v)[0, 1])
+    want = gradient(fb.asarray(a, device=device)).numpy()
+    np.testing.assert_allclose(gradient(x).numpy().astype(np.float64) * scale, want, rtol=1e-4, atol=1e-5)
+
+
 def test_statistics_are_differentiable() -> None:
     x, w = fb.asarray(X[0], device="numpy"), fb.asarray(np.abs(X[1]) + 0.5, device="numpy")
     for function in (fb.cov, fb.corrcoef, fb.ptp, lambda v: fb.diff(v, n=2), fb.trapezoid, fb.nanvar, fb.var):

@@ -9,9 +9,10 @@ from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, operand
-from firebrick.functions.elementwise import clip, sqrt
+from firebrick.functions.elementwise import clip
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
+from firebrick.functions.scaled import norm
 from firebrick.functions.statistical import mean, sum
 from firebrick.functions.utility import diff
 
@@ -104,7 +105,7 @@ def corrcoef(x: Tensor, /) -> Tensor:
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     centred = _centred("corrcoef", x)
-    unit = centred / sqrt(sum(centred * centred, axis=1, keepdims=True))
+    unit = centred / norm(centred, 1, True)  # squares of large and small numbers would overflow and underflow
     found = clip(matmul(unit, matrix_transpose(unit)), -1.0, 1.0)
     return reshape(found, ()) if x.ndim == 1 else found
 

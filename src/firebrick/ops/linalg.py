@@ -22,10 +22,10 @@ from firebrick.core.shapes import broadcast_shapes
 from firebrick.ops import batch_rules, forward_rules
 from firebrick.ops.casts import conjugate, real
 from firebrick.ops.declare import Array, Declare, values
-from firebrick.ops.elementwise import where
+from firebrick.ops.elementwise import abs_, equal, where
 from firebrick.ops.matmul import adjoint, matmul
 from firebrick.ops.movement import broadcast_to, concat, reshape, slice_
-from firebrick.ops.reduction import sum_, sum_to, zeros_like
+from firebrick.ops.reduction import max_, sum_, sum_to, zeros_like
 from firebrick.ops.table import register
 
 DTYPES = ("float64", "float32", "complex64", "complex128")
@@ -442,25 +442,38 @@ def _pinv_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
+def _pinv_unit(x: Any) -> Any:
+    """The largest element of each matrix as a constant that is not 0. Both rules divide x by it, since the third power of the
+    pseudoinverse of small or large numbers overflows or underflows; no derivative depends on it."""
+    if not x.size:
+        return 1.0
+    found = max_(abs_(x.detach()), axes=(len(x.shape) - 2, len(x.shape) - 1), keepdims=True)
+    return where(equal(found, 0.0), 1.0, found)
+
+
 def _pinv_vjp(g: Any, r: Any) -> Any:
     """With P the result: -Pᴴ g Pᴴ + (1 - x P) gᴴ P Pᴴ + Pᴴ P gᴴ (1 - P x), which holds at constant rank."""
-    x, p = r.inputs[0], r.outputs[0]
+    unit = _pinv_unit(r.inputs[0])
+    x, p = r.inputs[0] / unit, r.outputs[0] * unit
     ph, gh = adjoint(p), adjoint(g)
     right = matmul(gh, matmul(p, ph))
     left = matmul(matmul(ph, p), gh)
     out = right - matmul(x, matmul(p, right)) + left - matmul(matmul(left, p), x) - matmul(matmul(ph, g), ph)
-    return out, None
+    return out / unit / unit, None
 
 
 def _pinv_jvp(r: Any) -> Any:
     """With P the result: -P ẋ P + P Pᴴ ẋᴴ (1 - x P) + (1 - P x) ẋᴴ Pᴴ P, which holds at constant rank."""
-    x, p, t = r.operands[0], r.results[0], r.tangents[0]
+    t = r.tangents[0]
     if t is None:
         return (None,)
+    unit = _pinv_unit(r.operands[0])
+    x, p = r.operands[0] / unit, r.results[0] * unit
     ph, th = adjoint(p), adjoint(t)
     first = matmul(matmul(p, ph), th)
     last = matmul(th, matmul(ph, p))
-    return first - matmul(matmul(first, x), p) + last - matmul(p, matmul(x, last)) - matmul(matmul(p, t), p)
+    out = first - matmul(matmul(first, x), p) + last - matmul(p, matmul(x, last)) - matmul(matmul(p, t), p)
+    return out / unit / unit
 
 
 def _pinv_scale(x: Array, rtol: Array) -> Array:
