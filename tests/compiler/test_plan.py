@@ -17,7 +17,7 @@ from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.views import strided
-from firebrick.ir import Graph
+from firebrick.ir import CONSTANT, Graph
 from firebrick.ops import OPS
 
 MATRIX = Aval((8, 4), fb.float32)
@@ -171,6 +171,26 @@ def test_a_donated_input_that_is_handed_through_is_copied() -> None:
     program = w.compile(0, donate=(0,))
     assert program.writes == frozenset()
     assert program.plan.copied == {0}
+
+
+def test_a_result_that_nothing_uses_does_not_share_memory_with_another_one() -> None:
+    """Both are written: the values of a sort too where only its indices are an output."""
+    rows = Aval((4, 256), fb.int64)
+    w = Writer(rows)
+    _, indices = w.graph.add(OPS["sort"], w.cumulative_sum(0, axis=0, reverse=False), axis=1, descending=False)
+    program = w.compile(indices, donate=(0,), engine="cpu")
+    assert program.writes == {0}
+    assert len(program.plan.outs) == 1
+    x = np.random.default_rng(0).integers(0, 10**6, rows.shape)
+    wanted = np.argsort(np.cumsum(x, 0), axis=1, kind="stable")
+    assert (np.asarray(program([x])[0]) == wanted).all()
+
+
+def test_a_constant_that_is_viewed_is_not_part_of_the_peak() -> None:
+    w = Writer(MATRIX)
+    (constant,) = w.graph.add(CONSTANT, value=np.ones((4, 8), np.float32))
+    plan = w.compile(w.add(0, w.permute(constant, axes=(1, 0)))).plan
+    assert (plan.peak, plan.constants) == (BYTES, BYTES)
 
 
 def test_the_peak_is_that_of_the_process() -> None:

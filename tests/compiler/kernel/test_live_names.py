@@ -28,7 +28,7 @@ def test_a_branch_reads_what_either_block_reads() -> None:
 
 
 def test_a_loop_may_read_in_its_next_round_what_it_has_assigned() -> None:
-    counted = For("i", ZERO, FOUR, 1, (Assign("a", A + AT),))
-    assert live_at_head(counted, frozenset()) == {"a"}
-    assert live_before(counted, frozenset({"b"})) == {"a", "b"}
+    counted = For("i", ZERO, B, 1, (Assign("a", A + AT),))
+    assert live_at_head(counted, frozenset()) == {"a"}, "bounds are read once, before the first round"
+    assert live_before(counted, frozenset({"c"})) == {"a", "b", "c"}
     assert live_at_head(While(A < B, (Assign("a", A + FOUR),)), frozenset()) == {"a", "b"}

@@ -319,16 +319,18 @@ def _assigned(
     for p, k in enumerate(order):
         n, kernel = values.graph.nodes[k], kernels[k]
         several = kernel is not None and kernel.outs is not None
+        taken: set[int] = set()  # buffers of this node's results: one that nothing uses is written too
         for v in n.results if several else (n.first,):
             if kernel is None or not kernel.writes or not values.whole[v] or n.op.view:
                 continue
-            assigned = _reusable_memory(values, lifetimes, n, v, kernel, p, k in tail, available[values.avals[v]])
+            assigned = _reusable_memory(values, lifetimes, n, v, kernel, p, k in tail, available[values.avals[v]], taken)
             if assigned is not None:
                 if several:
                     plan.outs[v] = assigned
                 else:
                     plan.into[k] = assigned
                 source = lifetimes.buffer(assigned)
+                taken.add(source)
                 reuses |= lifetimes.last[source] < p and not values.is_input(source)
                 lifetimes.move(v, source)
                 plan.reused += values.bytes(v)
@@ -360,7 +362,8 @@ def _assigned(
 
 
 def _reusable_memory(
-    values: _Values, lifetimes: _Lifetimes, n: Node, v: int, kernel: Kernel, p: int, late: bool, available: dict[int, int]
+    values: _Values, lifetimes: _Lifetimes, n: Node, v: int, kernel: Kernel, p: int, late: bool, available: dict[int, int],
+    taken: set[int],
 ) -> int | None:  # fmt: skip
     """The value whose memory the result ``v`` of node ``n`` at position ``p`` is written to; None for new memory."""
     aval = values.avals[v]
@@ -384,7 +387,7 @@ def _reusable_memory(
         if all(c != b or (n.inputs[j] == i and j in operands_over) for j, c in enumerate(buffers)):
             return i
     for b, u in reversed(available.items()) if kernel.first is None or kernel.into is not None else ():
-        if lifetimes.last[b] < p and (late or not values.is_input(b)):
+        if b not in taken and lifetimes.last[b] < p and (late or not values.is_input(b)):
             if not values.is_input(b):
                 del available[b]
             return u
@@ -429,7 +432,7 @@ def _peak(values: _Values, lifetimes: _Lifetimes, order: Sequence[int], copied: 
     ends: dict[int, int] = {}
     for v, k in values.node_of.items():
         b = lifetimes.buffer(v)
-        if values.is_input(b) or v in values.constants:
+        if values.is_input(b) or b in values.constants:
             continue
         last = _FOREVER if v in values.outputs else max([position_of[k], *(position_of[u] for u in values.consumers[v])])
         ends[b] = max(ends.get(b, -1), last)

@@ -1,0 +1,203 @@
+"""Memory plans of random graphs: each is followed node by node, with a label for each value in place of its elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+import firebrick as fb
+from firebrick.compiler.program.expression import ANY, KEPT, ROWS, Kernel
+from firebrick.compiler.program.plan import Plan, plan_memory
+from firebrick.core.aval import Aval
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops import OPS
+
+SHAPES = ((4, 6), (6, 4), (24,))
+FORMS: tuple[dict[str, object], ...] = (
+    {}, {"into": "f({0}, out={out})"}, {"first": "{0}.f_()"}, {"into": "f({0}, out={out})", "first": "{0}.f_()"},
+    {"into": "f({0}, out={out})", "elementwise": False},
+)  # fmt: skip
+
+
+@dataclass
+class Drawn:
+    """A graph, its kernels, and what may be overwritten and when."""
+
+    rng: Random
+    graph: Graph = field(init=False)
+    kernels: list[Kernel | None] = field(default_factory=list)
+    donate: tuple[int, ...] = ()
+    ready: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        rng = self.rng
+        self.graph = Graph([Aval(rng.choice(SHAPES), rng.choice((fb.float32, fb.int64))) for _ in range(rng.randint(1, 3))])
+        for _ in range(rng.randint(2, 12)):
+            self.node()
+        made = [v for n in self.graph.nodes for v in n.results]
+        self.graph.outputs = tuple(rng.choice([*made, *made, *range(len(self.graph.inputs))]) for _ in range(rng.randint(1, 4)))
+        self.donate = tuple(i for i in range(len(self.graph.inputs)) if rng.random() < 0.6)
+        self.ready = tuple(p for p in range(len(self.graph.outputs)) if rng.random() < 0.15)
+
+    def add(self, name: str, *operands: int, **params: object) -> None:
+        self.graph.add(OPS[name], *operands, **params)
+
+    def node(self) -> None:
+        rng, g = self.rng, self.graph
+        v = rng.randrange(g.size)
+        shape = g.avals[v].shape
+        draw = rng.random()
+        if draw < 0.05:
+            g.add(CONSTANT, value=np.zeros(rng.choice(SHAPES), np.float32))
+            self.kernels.append(None)
+            return
+        if draw < 0.14:
+            self.add("permute", v, axes=tuple(rng.sample(range(len(shape)), len(shape))))
+        elif draw < 0.24:
+            self.add(
+                "reshape",
+                v,
+                shape=rng.choice([s for s in (*SHAPES, (2, 3, 4), (int(np.prod(shape)),)) if np.prod(s) == np.prod(shape)]),
+            )
+        elif draw < 0.29 and shape[0] % 2 == 0:
+            self.add("slice", v, starts=(0,) * len(shape), stops=(shape[0] // 2, *shape[1:]), steps=(1,) * len(shape))
+        elif draw < 0.34:
+            self.add("split", v, axis=0, sizes=(shape[0] // 2, shape[0] - shape[0] // 2))
+        elif draw < 0.52:
+            self.add("sort", v, axis=len(shape) - 1, descending=False)
+        elif draw < 0.76:
+            self.add("add", v, rng.choice([u for u in range(g.size) if g.avals[u] == g.avals[v]]))
+        else:
+            self.add("exp" if g.avals[v].dtype is fb.float32 else "negative", v)
+        self.kernels.append(self.kernel(g.nodes[-1]))
+
+    def kernel(self, n: Node) -> Kernel:
+        rng = self.rng
+        layout = rng.choice((ROWS, KEPT, ANY))
+        if n.op.view is not None:
+            return Kernel("f({0})", layout=ANY if n.op.name != "reshape" else layout)
+        if len(n.avals) > 1:
+            over = tuple(frozenset({0} if rng.random() < 0.7 else ()) for _ in n.avals)
+            return Kernel("f({0})", layout=layout, outs="f({0}, {out0}, {out1})" if rng.random() < 0.7 else None, over=over)
+        scratch, faults = rng.choice((0, 0, 32)), rng.random() < 0.1
+        return Kernel("f({0})", layout=layout, scratch=scratch, faults=faults, **rng.choice(FORMS))  # type: ignore[arg-type]
+
+    def plan(self) -> Plan:
+        return plan_memory(self.graph, self.kernels, self.donate, self.ready)
+
+
+class Followed:
+    """A plan, followed: which memory each value is in, and which values are lost since it was written over."""
+
+    def __init__(self, drawn: Drawn, plan: Plan) -> None:
+        self.drawn, self.plan, self.graph = drawn, plan, drawn.graph
+        self.memory = {i: i for i in range(len(self.graph.inputs))}
+        self.lost: set[int] = set()
+        self.overwritten: set[int] = set()
+        self.reused = self.donated = 0
+        assert sorted(plan.order) == list(range(len(self.graph.nodes)))
+        for p, k in enumerate(plan.order):
+            self.node(p, k, self.graph.nodes[k], drawn.kernels[k])
+            if p < plan.begin:
+                assert not self.overwritten
+            if p == plan.begin - 1:
+                self.begun = {*self.memory} - self.lost
+
+    def node(self, p: int, k: int, n: Node, kernel: Kernel | None) -> None:
+        assert not self.lost.intersection(n.inputs), "an operand is overwritten"
+        assert self.memory.keys() >= set(n.inputs), "an operand is not computed yet"
+        if kernel is not None and kernel.faults:
+            assert p < self.plan.begin or not self.plan.writes
+        for slot, v in enumerate(n.results):
+            over = self.plan.outs.get(v) if kernel is not None and kernel.outs is not None else self.plan.into.get(k)
+            self.memory[v] = self.memory[n.inputs[0]] if n.op.view is not None else v if over is None else self.memory[over]
+            if over is None:
+                continue
+            assert kernel is not None
+            assert n.op.view is None
+            assert self.graph.avals[over] == self.graph.avals[v]
+            self.overwrite(n, v, over, kernel, slot)
+
+    def overwrite(self, n: Node, v: int, over: int, kernel: Kernel, slot: int) -> None:
+        memory = self.memory[v]
+        if over in n.inputs:
+            places = {j for j, i in enumerate(n.inputs) if i == over}
+            if kernel.outs is not None:
+                assert places <= kernel.over[slot]
+            else:
+                assert kernel.elementwise
+                assert kernel.into is not None or n.inputs[0] == over
+        else:
+            assert kernel.into is not None or kernel.outs is not None
+        assert all(i == over for i in n.inputs if self.memory[i] == memory), "another operand is in this memory"
+        assert all(u == v or self.memory.get(u) != memory for u in n.results), "another result is in this memory"
+        self.lost |= {u for u, m in self.memory.items() if m == memory and u != v}
+        self.reused += self.graph.avals[v].nbytes
+        if memory < len(self.graph.inputs):
+            assert memory in self.drawn.donate
+            self.overwritten.add(memory)
+            self.donated += self.graph.avals[v].nbytes
+
+
+def made_by(graph: Graph) -> dict[int, int]:
+    return {v: k for k, n in enumerate(graph.nodes) for v in n.results}
+
+
+def last_use(drawn: Drawn, plan: Plan, v: int, over: bool = True) -> int:
+    """The position of the last node that reads a value or (``over``) writes over it."""
+    position, node_of = {k: p for p, k in enumerate(plan.order)}, made_by(drawn.graph)
+    uses = [k for k, n in enumerate(drawn.graph.nodes) if v in n.inputs]
+    if over:
+        uses += [k for k, u in plan.into.items() if u == v] + [node_of[w] for w, u in plan.outs.items() if u == v]
+    return max(position[k] for k in (*uses, node_of[v]))
+
+
+def peak(drawn: Drawn, plan: Plan, memory: dict[int, int]) -> int:
+    """The most bytes at once of arrays that nodes compute, if no reshape copies."""
+    graph, ends, begins = drawn.graph, {}, {}
+    for p, k in enumerate(plan.order):
+        for v in graph.nodes[k].results:
+            m = memory[v]
+            if m >= len(graph.inputs) and drawn.kernels[made_by(graph)[m]] is not None:
+                begins.setdefault(m, p)
+                end = len(plan.order) if v in graph.outputs else last_use(drawn, plan, v, over=False)
+                ends[m] = max(ends.get(m, 0), end)
+    found = []
+    for p, k in enumerate(plan.order):
+        kernel = drawn.kernels[k]
+        live = sum(graph.avals[m].nbytes for m in begins if begins[m] <= p <= ends[m])
+        found.append(live + (0 if kernel is None else kernel.scratch))
+    copies = sum(graph.avals[graph.outputs[p]].nbytes for p in plan.copied)
+    return max([*found, sum(graph.avals[m].nbytes for m in ends if ends[m] == len(plan.order)) + copies])
+
+
+def test_plans_of_random_graphs_overwrite_nothing_that_is_read_later() -> None:
+    over = donated = several = copied = exact = 0
+    for seed in range(400):
+        drawn = Drawn(Random(seed))
+        plan = drawn.plan()
+        done = Followed(drawn, plan)
+        outputs, count = drawn.graph.outputs, len(drawn.graph.inputs)
+        constants = {v for n, kernel in zip(drawn.graph.nodes, drawn.kernels, strict=True) if kernel is None for v in n.results}
+        assert not done.lost.intersection(outputs), seed
+        assert plan.writes == done.overwritten, seed
+        assert (plan.reused, plan.donated) == (done.reused, done.donated), seed
+        assert plan.constants == sum(drawn.graph.avals[v].nbytes for v in constants), seed
+        assert plan.begin == len(plan.order) or plan.writes, seed
+        if plan.writes:
+            assert all(outputs[p] in done.begun for p in plan.ready), seed
+        kept = [v for p, v in enumerate(outputs) if p not in plan.copied]
+        assert len({done.memory[v] for v in kept}) == len(kept), seed
+        assert not any(done.memory[v] in constants for v in kept), seed
+        assert all(done.memory[v] >= count or done.memory[v] in plan.writes for v in kept), seed
+        dead = {v: p for p, found in plan.dies.items() for v in found}
+        made = {v for n in drawn.graph.nodes for v in n.results} - constants - set(outputs)
+        assert dead == {v: last_use(drawn, plan, v) for v in made}, seed
+        least = peak(drawn, plan, done.memory)
+        assert plan.peak >= least if any(n.op.name == "reshape" for n in drawn.graph.nodes) else plan.peak == least, seed
+        exact += plan.peak == least
+        over, donated = over + len(plan.into), donated + len(plan.writes)
+        several, copied = several + len(plan.outs), copied + len(plan.copied)
+    assert min(over, donated, several, copied, exact) > 30, "the graphs have all of it"
