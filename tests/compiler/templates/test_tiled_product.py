@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from lowered_bodies import body_of
 from naive_forms import run_naive
 
 import firebrick as fb
@@ -56,6 +58,83 @@ def test_short_sections_are_summed_with_what_is_lost() -> None:
     (chain,), _ = run_naive(naive(spec), [x, y], [result], native=False)
     assert found[0, 0] == np.float32(16.0 + 60 * 2.0**-20)
     assert chain[0, 0] == 16.0
+
+
+M, K, N, B = 5, 6, 7, 3
+SWAPPED = {"axes": (1, 0)}
+EPILOGUES: dict[str, tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]] = {
+    "a vector along rows": (((M, K), (K, N), (N,)), (("matmul", (0, 1), {}), ("subtract", (3, 2), {}))),
+    "a vector along columns": (((M, K), (K, N), (M, 1)), (("matmul", (0, 1), {}), ("subtract", (2, 3), {}))),
+    "a matrix and a vector": (((M, K), (K, N), (M, N), (N,)), (
+        ("matmul", (0, 1), {}), ("multiply", (4, 2), {}), ("subtract", (5, 3), {}),
+    )),
+    "the matrix in front": (((M, K), (K, N), (N,), (M, N)), (
+        ("matmul", (0, 1), {}), ("multiply", (4, 2), {}), ("subtract", (5, 3), {}),
+    )),
+    "a transposed matrix": (((M, K), (K, N), (N, M)), (
+        ("permute", (2,), SWAPPED), ("matmul", (0, 1), {}), ("subtract", (4, 3), {}),
+    )),
+    "a number": (((M, K), (K, N), (1, 1)), (("matmul", (0, 1), {}), ("subtract", (3, 2), {}))),
+    "no operand": (((M, K), (K, N)), (("matmul", (0, 1), {}), ("abs", (2,), {}))),
+    "a transposed right matrix": (((M, K), (N, K), (N,)), (
+        ("permute", (1,), SWAPPED), ("matmul", (0, 3), {}), ("subtract", (4, 2), {}),
+    )),
+    "a transposed left matrix": (((K, M), (K, N)), (("permute", (0,), SWAPPED), ("matmul", (2, 1), {}))),
+    "both transposed": (((K, M), (N, K)), (("permute", (0,), SWAPPED), ("permute", (1,), SWAPPED), ("matmul", (2, 3), {}))),
+    "a batch": (((B, M, K), (B, K, N), (B, 1, 1), (M, 1), (N,)), (
+        ("matmul", (0, 1), {}), ("multiply", (5, 2), {}), ("subtract", (6, 3), {}), ("multiply", (7, 4), {}),
+    )),
+    "a batch and all of its elements": (((B, M, K), (B, K, N), (B, M, N)), (("matmul", (0, 1), {}), ("subtract", (3, 2), {}))),
+    "a batch of transposed matrices": (((B, K, M), (B, N, K), (B, M, 1)), (
+        ("permute", (0,), {"axes": (0, 2, 1)}), ("permute", (1,), {"axes": (0, 2, 1)}), ("matmul", (3, 4), {}),
+        ("subtract", (5, 2), {}),
+    )),
+    "a stack times one matrix": (((B, M, K), (K, N), (B, M, 1), (N,)), (
+        ("matmul", (0, 1), {}), ("subtract", (4, 2), {}), ("multiply", (5, 3), {}),
+    )),
+    "the two inputs exchanged": (((K, N), (M, K), (N,)), (("matmul", (1, 0), {}), ("subtract", (3, 2), {}))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["float32", "float16"])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_layouts_and_operands_have_the_bits_of_the_naive_form(name: str, of: str) -> None:
+    shapes, nodes = EPILOGUES[name]
+    rng = np.random.default_rng(len(name))
+    arrays = [rng.standard_normal(shape).astype(of) for shape in shapes]
+    body = body_of(arrays, *nodes)
+    spec, results = contract(body), [body.avals[v] for v in body.outputs]
+    form = tiled_product(spec, CONSERVATIVE_GPU, SMALL, SECTION)
+    assert form is not None
+    (found,), _ = run_naive(form, arrays, results, native=False)
+    (want,), _ = run_naive(naive(spec), arrays, results, native=False)
+    assert found.tobytes() == want.tobytes()
+
+
+REFUSED: dict[str, tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]] = {
+    "a part of a vector": (((M, K), (K, N), (2 * N,)), (
+        ("slice", (2,), {"starts": (N,), "stops": (2 * N,), "steps": (1,)}), ("matmul", (0, 1), {}), ("subtract", (4, 3), {}),
+    )),
+    "every other number": (((M, K), (K, N), (2 * N,)), (
+        ("slice", (2,), {"starts": (0,), "stops": (2 * N,), "steps": (2,)}), ("matmul", (0, 1), {}), ("subtract", (4, 3), {}),
+    )),
+    "a batch times one matrix in front": (((M, K), (B, K, N)), (("matmul", (0, 1), {}),)),
+    "a result of another dtype": (((M, K), (K, N)), (("matmul", (0, 1), {}), ("cast", (2,), {"dtype": fb.int32}))),
+    "an outer axis between": (((M, B, K), (B, K, N)), (("permute", (0,), {"axes": (1, 0, 2)}), ("matmul", (2, 1), {}))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operands_in_another_order_are_not_served(name: str) -> None:
+    shapes, nodes = REFUSED[name]
+    body = body_of([np.zeros(shape, np.float32) for shape in shapes], *nodes)
+    assert tiled_product(contract(body), CONSERVATIVE_GPU, SMALL, SECTION) is None
+
+
+def test_several_results_are_not_served() -> None:
+    body = body_of([np.zeros((M, K), np.float32), np.zeros((K, N), np.float32)], ("matmul", (0, 1), {}), ("abs", (2,), {}),
+                   outputs=(2, 3))  # fmt: skip
+    assert tiled_product(contract(body), CONSERVATIVE_GPU, SMALL, SECTION) is None
 
 
 def test_layouts_and_limits_that_the_template_does_not_serve() -> None:
