@@ -107,3 +107,36 @@ def test_an_expression_of_positions_is_their_affine_sum() -> None:
     assert names.number(node("sub", "int64", (a, b))) == i - j
     assert names.number(node("mul", "int64", (a, three))) == i * 3
     assert names.number(node("add", "int64", (node("mul", "int64", (b, three)), three))) == j * 3 + 3
+
+
+def test_a_number_that_an_expression_does_not_determine_is_equal_to_itself_alone() -> None:
+    names = _Names()
+    i = names.position(affine(variable(0, 8)))
+    a, b = (node("load", "int64", (), k) for k in (0, 1))
+    several = [a, b, node("mul", "int64", (i, a)), node("mul", "int64", (i, b)), node("mul", "int64", (a, b)),
+               node("rem", "int64", (i, const(3, "int64"))), node("min", "int64", (a, b))]  # fmt: skip
+    numbers = [names.number(e) for e in several]
+    assert len(set(numbers)) == len(several)
+    assert [names.number(e) for e in several] == numbers
+    assert all(x.range == (-(1 << 63), (1 << 63) - 1) for x in numbers)
+    assert names.number(node("sub", "int64", (node("add", "int64", (a, b)), b))) == names.number(a)
+    assert names.number(const(0, "int64")) == affine(0)
+    zero = node("mul", "int64", (a, const(0, "int64")))
+    assert names.number(zero) == affine(0)
+
+
+def test_an_index_that_is_checked_is_one_of_its_axis() -> None:
+    names, a = _Names(), node("load", "int64", (), 0)
+    checked, other = (names.number(node("bounded", "int64", (a,), f"{size}:take:")) for size in (5, 6))
+    assert checked.range == (0, 4)
+    assert checked // 5 == affine(0)
+    assert checked != other != names.number(a)
+
+
+def test_numbers_without_positions_are_constants() -> None:
+    names = _Names()
+    assert names.position(affine(7)) == const(7, "int64") == names.position(7)
+    i, j = (names.position(affine(variable(k, 8))) for k in range(2))
+    assert i != j
+    assert i == names.position(affine(variable(0, 8)))
+    assert names.number(i) == affine(variable(0, 8))

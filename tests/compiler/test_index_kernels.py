@@ -272,6 +272,9 @@ def test_what_is_read_anywhere_is_complete_before() -> None:
         at = Aval((1, 50) if axis == 0 else (96, 1), fb.int64)
         found = groups(first, ("gather", (3, 1), {"axis": axis}), inputs=[LABELS[0], at, LABELS[2]])
         assert found == [[first[0]], ["gather"]]
+    maximum = ("max", (0,), {"axes": (1,), "keepdims": True})
+    found = groups(maximum, ("gather", (3, 1), {"axis": 1}), inputs=LABELS)
+    assert found == [["max"], ["gather"]], "a result of the row, which is no row itself"
     # an index is computed where it is used, but not the indices of whole slices
     found = groups(
         ("add", (1, 1), {}), ("take", (0, 2), {"axis": 0}), inputs=[Aval((9, 40), fb.float32), Aval((1 << 16,), fb.int64)]

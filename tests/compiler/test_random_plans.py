@@ -9,7 +9,7 @@ import numpy as np
 
 import firebrick as fb
 from firebrick.compiler.program.expression import ANY, KEPT, ROWS, Kernel
-from firebrick.compiler.program.plan import Plan, plan_memory
+from firebrick.compiler.program.plan import Plan, _Values, plan_memory
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops import OPS
@@ -201,3 +201,84 @@ def test_plans_of_random_graphs_overwrite_nothing_that_is_read_later() -> None:
         over, donated = over + len(plan.into), donated + len(plan.writes)
         several, copied = several + len(plan.outs), copied + len(plan.copied)
     assert min(over, donated, several, copied, exact) > 30, "the graphs have all of it"
+
+
+VIEWS = ("reshape", "permute", "slice", "split", "flip", "broadcast_to")
+
+
+def of_views(rng: Random) -> tuple[Graph, list[np.ndarray[tuple[int, ...], np.dtype[np.int32]]]]:
+    """A graph of views and copies of views, and NumPy's arrays of its values, each over the memory of its own copy."""
+    shape = tuple(rng.choice((1, 2, 3, 4)) for _ in range(rng.randint(1, 3)))
+    g = Graph([Aval(shape, fb.int32)])
+    arrays = [np.zeros(shape, np.int32)]
+    for _ in range(rng.randint(2, 9)):
+        v = rng.randrange(rng.random() < 0.9 and g.size > 1, g.size)
+        x, rank = arrays[v], arrays[v].ndim
+        match "negative" if g.size == 1 else rng.choice(("negative", "reshape", "reshape", *VIEWS)):
+            case "negative":
+                g.add(OPS["negative"], v)
+                arrays.append(np.zeros(x.shape, np.int32))
+            case "reshape":
+                left = [d for d in range(1, x.size + 1) if x.size % d == 0]
+                goal = rng.choice([(x.size,), *((d, x.size // d) for d in left), (1, *x.shape), (*x.shape, 1)])
+                g.add(OPS["reshape"], v, shape=goal)
+                arrays.append(x.reshape(goal))
+            case "permute":
+                axes = tuple(rng.sample(range(rank), rank))
+                g.add(OPS["permute"], v, axes=axes)
+                arrays.append(x.transpose(axes))
+            case "slice":
+                starts = tuple(rng.randrange(d) for d in x.shape)
+                steps = tuple(rng.choice((1, 1, 2)) for _ in x.shape)
+                g.add(OPS["slice"], v, starts=starts, stops=x.shape, steps=steps)
+                arrays.append(x[tuple(map(slice, starts, x.shape, steps))])
+            case "split":
+                first = rng.randint(1, x.shape[0])
+                sizes = (first,) if first == x.shape[0] else (first, x.shape[0] - first)
+                g.add(OPS["split"], v, axis=0, sizes=sizes)
+                arrays += np.split(x, [first]) if len(sizes) > 1 else [x[:]]
+            case "flip":
+                g.add(OPS["flip"], v, axes=(0,))
+                arrays.append(x[::-1])
+            case "broadcast_to":
+                g.add(OPS["broadcast_to"], v, shape=(2, *x.shape))
+                arrays.append(np.broadcast_to(x, (2, *x.shape)))
+    return g, arrays
+
+
+def memory_of(x: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> int:
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return id(x)
+
+
+def test_where_views_lie_is_known_as_numpy_finds_it() -> None:
+    seen = copies = 0
+    for seed in range(250):
+        g, arrays = of_views(Random(seed))
+        kernels = [Kernel("f({0})", layout=ROWS if n.op.view is None else ANY, into="f({0}, {out})") for n in g.nodes]
+        values = _Values(g, kernels, frozenset({0}))
+        maker = {v: n for n in g.nodes for v in n.results}
+        for v in range(len(g.inputs), g.size):
+            x, source = arrays[v], maker[v].inputs[0]
+            shares = memory_of(x) == memory_of(arrays[source])
+            known = v in values.strides
+            if known:
+                wanted = [s // 4 for s, n in zip(x.strides, x.shape, strict=True) if n > 1]
+                assert [s for s, n in zip(values.strides[v], x.shape, strict=True) if n > 1] == wanted, (seed, v)
+            assert not values.rows[v] or x.flags.c_contiguous, (seed, v)
+            if values.whole[v]:
+                base = x if x.base is None else x.base
+                assert x.flags.c_contiguous, (seed, v)
+                assert x.size == base.size, (seed, v)
+            if maker[v].op.view is None:
+                assert values.rows[v], (seed, v)
+                assert values.whole[v], (seed, v)
+            if source in values.strides:  # all of it is known then
+                assert (values.buffer[v] != v) == shares, (seed, v)
+                assert known == (shares or maker[v].op.view is None), (seed, v)
+                if maker[v].op is OPS["reshape"]:
+                    assert values.whole[v] == (values.whole[source] or not shares), (seed, v)
+                seen, copies = seen + known, copies + (not shares)
+            assert values.buffer[v] == v or values.buffer[v] == values.buffer[source], (seed, v)
+    assert min(seen, copies) > 100
