@@ -123,6 +123,20 @@ def test_functions_are_accurate_of_small_and_large_numbers_next_to_one_and_next_
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
+def test_a_square_root_has_the_same_digits_whatever_power_of_4_its_operand_is_multiplied_by(dtype: str) -> None:
+    """Those of large and of small numbers are computed of scaled ones: by powers of 2, which round nothing."""
+    rng = np.random.default_rng(5)
+    parts_of = np.dtype(dtype).type(0).real.dtype
+    z = (rng.choice([-1, 1], (2, 200)) * rng.uniform(0.5, 1.0, (2, 200))).astype(parts_of)
+    limits = np.finfo(parts_of)
+    wanted = interpreted(OPS["sqrt"], [(z[0] + 1j * z[1]).astype(dtype)], {}).view(parts_of)
+    for k in range((limits.minexp + 3) // 2, limits.maxexp // 2, 1 if dtype == "complex64" else 11):
+        x = np.ldexp(z, 2 * k)
+        got = interpreted(OPS["sqrt"], [(x[0] + 1j * x[1]).astype(dtype)], {}).view(parts_of)
+        assert (got == np.ldexp(wanted, k)).all(), k
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
 def test_quotients_are_right_up_to_the_limits_of_the_dtype(dtype: str) -> None:
     rng, part = np.random.default_rng(1), np.dtype(PARTS[dtype])
     high = float(np.finfo(part).maxexp) * 0.30

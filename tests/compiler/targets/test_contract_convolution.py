@@ -19,6 +19,7 @@ from firebrick.compiler.targets.llvm.contract import (
     input_gradient,
     weight_gradient,
 )
+from firebrick.compiler.targets.llvm.contract.alternatives import PATCHES, Alternative
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.dtypes import limits
@@ -64,6 +65,7 @@ CASES = [
     ((2, 6, 14, 21), (16, 3, 4, 3), (3, 2), ((4, 5), (0, 6)), (2, 1), 2),
     ((2, 5, 13, 12), (8, 5, 2, 3), (1, 2), ((0, 0), (1, 0)), (1, 2), 1),
     ((2, 5, 21), (8, 5, 5), (2,), ((2, 1),), (1,), 1),
+    ((2, 8, 65, 1), (16, 8, 3, 1), (2, 2), ((1, 1), (0, 0)), (1, 1), 1),  # one place modulo the stride of the last axis
     # one row of places, shorter than a panel is wide and no power of two
     ((1, 4, 205), (4, 4, 3), (1,), ((1, 1),), (1,), 1),
     ((1, 40, 5), (9, 40, 3), (1,), ((1, 1),), (1,), 1),
@@ -133,6 +135,41 @@ def test_products_over_patches_suit_every_geometry_without_the_special_kernels(c
         Compiled(contraction(p, target, f"input{i}"), target)(w, gy, gx)
     check("conv", y, x, w, **params)
     check("conv_input", gx, gy, w, size=g.image[2:], **params)
+
+
+SPECIAL = {
+    "depthwise": ((2, 3, 16, 16), (3, 1, 3, 3), (1, 1), ONE, (1, 1), 3),
+    "depthwise with a stride": ((2, 3, 16, 16), (3, 1, 3, 3), (2, 2), ONE, (1, 1), 3),
+    "products of taps, then their sums": ((2, 8, 30, 31), (16, 8, 3, 3), (2, 2), ONE, (1, 1), 1),
+    "sums of taps": ((2, 3, 40, 41), (8, 3, 3, 3), (1, 1), ONE, (1, 1), 1),
+}  # fmt: skip
+
+
+def test_the_algorithm_of_patches_is_a_product_where_the_default_is_another_one() -> None:
+    target, how = Target.named("x86_64", 256), Alternative(PATCHES, PATCHES, PATCHES)
+    others = set()
+    for name, case in SPECIAL.items():
+        g = Convolution("float32", *case)
+        found = {
+            "result": ([contraction(conv(g), target, "c")], [forward(g, target, "c")], [forward(g, target, "c", None, how)]),
+            "image": (
+                [contraction(p, target, f"c.{i}") for i, p in enumerate(conv_input(g))],
+                input_gradient(g, target, "c"), input_gradient(g, target, "c", how),
+            ),
+            "weight": (
+                [contraction(conv_weight(g), target, "c")],
+                [weight_gradient(g, target, "c")], [weight_gradient(g, target, "c", how)],
+            ),
+        }  # fmt: skip
+        for side, (products, default, forced) in found.items():
+            assert forced == products, (name, side)
+            if default != products:
+                others.add((name, side))
+    assert others == {
+        *(("depthwise", side) for side in ("result", "image", "weight")),
+        *(("depthwise with a stride", side) for side in ("result", "image", "weight")),
+        ("products of taps, then their sums", "image"), ("sums of taps", "weight"),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [((6, 16, 16, 16), (20, 16, 3, 3), (2, 2), ONE, (1, 1), 1), *CASES[-8:-4]], ids=str)

@@ -83,6 +83,7 @@ def test_code_for_other_machines_uses_their_registers_and_no_wider_ones(arch: st
     assert uses in text
     assert never not in text
     assert emit_object(TRIPLE, Target.named(arch, width))[:4] == b"\x7fELF"
+    assert f'target triple = "{Target.named(arch, width).triple}"' in emit_ir(TRIPLE, Target.named(arch, width))
 
 
 def test_products_and_sums_are_only_fused_where_the_text_allows_it() -> None:
