@@ -281,3 +281,47 @@ def test_defaults_and_named_arguments() -> None:
     x = fb.ones(1)
     found = [optional(x), optional(x, 3), optional(x, plus=1), optional(plus=fb.asarray(2.0), x=x, times=0)]
     assert [t.item() for t in found] == [2.5, 3.5, 3.0, 2.0]
+
+
+@K
+def one_loop(y: K.InOut[fb.int64, "n"], x: K.In[fb.int64, "n"]):
+    for k in range(5):
+        if x[K.index()] < k:
+            return
+        y[K.index()] += k
+
+
+@K
+def one_branch(y: K.InOut[fb.int64, "n"], x: K.In[fb.int64, "n"]):
+    if x[K.index()] > 2:
+        y[K.index()] += 1
+    else:
+        return
+
+
+@K.function
+def chosen(v):
+    if v > 2:
+        return v * 10
+    else:
+        return v - 10
+
+
+@K.function
+def searched(v):
+    while True:
+        if v % 7 == 0:
+            return v
+        v += 1
+    return v
+
+
+@K
+def one_store(y: K.InOut[fb.int64, "n"], x: K.In[fb.int64, "n"]):
+    y[K.index()] += chosen(x[K.index()]) + searched(x[K.index()])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kernel", [one_loop, one_branch, one_store], ids=lambda k: k.name)
+def test_kernels_of_one_statement(kernel: Any, device: str) -> None:
+    _same(kernel, np.arange(6) * 100, np.arange(6) - 1, device=device)
