@@ -369,7 +369,6 @@ class Masked:
         code.label(after)
 
     def _for(self, s: For, live: Names) -> None:
-        self.dtypes[s.name] = "int64"
         start, stop = self.lanes.evaluated([s.start, s.stop], self.mask)
         if self.varies(s.start, s.stop):
             self._varying_for(s, live, start, stop)

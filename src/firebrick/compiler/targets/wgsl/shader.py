@@ -43,7 +43,6 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, operation
 from firebrick.compiler.targets.wgsl.packed_elements import NARROW, ElementMemory
-from firebrick.core.errors import UnsupportedError
 from firebrick.scalar.expr import FLOATS, Expr, walk
 
 ITEMS = 64
@@ -103,12 +102,9 @@ def shader(function: Function, fences: bool = True, contracts: bool = True) -> S
     """The shader of a kernel.
 
     Args:
-        function: A kernel that is legalized, without arrays of half precision (see ``prepared``).
+        function: A legalized kernel without arrays of half precision and atomic operations of 64 bits (see ``prepared``).
         fences: Whether the results of float arithmetic are fenced (see ``operations``).
         contracts: Whether the driver may round a product and a sum once; if not, a product in a sum is not fenced.
-
-    Raises:
-        UnsupportedError: It has atomic operations of 64 bits.
     """
     return _ShaderPrinter(function, fences, contracts).shader()
 
@@ -278,7 +274,7 @@ class _ShaderPrinter:
         self.put("}")
 
     def _atomic(self, s: Atomic) -> None:
-        m = self._atomic_memory(s.array)
+        m = self.memory[s.array]
         at, value = self.values(s.index, s.value)
         to, name = f"&{m.name}[u32({at})]", f"v_{s.name}" if s.name else self._fresh("before")
         if m.dtype == "float32" and s.op != "exchange":
@@ -313,7 +309,7 @@ class _ShaderPrinter:
             self.put(f"var {name} = {x};")
 
     def _compare_exchange(self, s: CompareExchange) -> None:
-        m = self._atomic_memory(s.array)
+        m = self.memory[s.array]
         at, expected, value = self.values(s.index, s.expected, s.value)
         to, tried = f"&{m.name}[u32({at})]", self._fresh("tried")
         self.put(f"var v_{s.name}: {TYPES[s.value.dtype]};")
@@ -322,15 +318,6 @@ class _ShaderPrinter:
         self.put(f"    v_{s.name} = {tried}.old_value;")
         self.put(f"    if ({tried}.exchanged || {tried}.old_value != {expected}) {{ break; }}")
         self.put("}")
-
-    def _atomic_memory(self, array: str) -> ElementMemory:
-        m = self.memory[array]
-        if m.dtype not in ("int32", "uint32", "float32"):
-            raise UnsupportedError(
-                f"kernel {self.function.name}: atomic operations are of 32 bits on this target", f"{array} of {m.dtype}",
-                "make it an array of int32",
-            )  # fmt: skip
-        return m
 
     def _shuffle(self, s: Shuffle) -> None:
         value, source = self.values(s.value, s.source)

@@ -11,7 +11,7 @@ from firebrick.compiler.targets.llvm.contract.algorithms import DEFAULT, forward
 from firebrick.compiler.targets.llvm.contract.alternatives import Alternative
 from firebrick.compiler.targets.llvm.contract.blocked import Contraction, ContractionKernel, contraction
 from firebrick.compiler.targets.llvm.contract.choose import Variant, choose
-from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, fits, product, stored
+from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, product, stored
 from firebrick.compiler.targets.llvm.contract.problem import (
     FactorLayout,
     MatrixLayout,
@@ -42,7 +42,6 @@ __all__ = [
     "conv",
     "conv_input",
     "conv_weight",
-    "fits",
     "forward",
     "input_gradient",
     "matmul",

@@ -19,7 +19,6 @@ from firebrick.scalar.storage import computed
 
 LIGHT = 8
 """Maximum number of operations of an epilogue in registers, whose code is repeated for each register of a tile."""
-_UNSUPPORTED = frozenset({"index", "gather", "reduce", "bounded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,6 @@ def product(dtype: str) -> Expr:
 def stored(c: MatrixLayout) -> Epilogue:
     """The epilogue of a plain product."""
     return Epilogue((), ((product(c.dtype), c),))
-
-
-def fits(results: Sequence[Expr]) -> str:
-    """The reason why an epilogue cannot have these expressions; empty if it can."""
-    unsupported = sorted({e.op for e in walk(results) if e.op in _UNSUPPORTED})
-    return f"{unsupported[0]} after a product" if unsupported else ""
 
 
 def _swapped(x: MatrixLayout) -> MatrixLayout:
