@@ -15,10 +15,12 @@ from itertools import product
 from firebrick.compiler.targets.llvm.contract.ir_builder import (
     IRBuilder,
     Value,
+    all_lanes,
     bytes_of,
     compute_type,
     constant,
     memory,
+    no_lanes,
     plain,
     vector,
 )
@@ -338,7 +340,10 @@ def _within(e: IRBuilder, p: Panels, coordinates: list[Value], n: int, mask: str
     bounds = p.operand.bounds
     ok: str | None = None
     for b, coordinate in zip(bounds, coordinates, strict=True):
-        if b.k[-1] == 0:
+        if b.k[-1] == 0 and isinstance(coordinate, int):
+            if not 0 <= coordinate < b.size:
+                return no_lanes(n)
+        elif b.k[-1] == 0:
             one = e.compare("ult", coordinate, b.size)
             ok = one if ok is None else e.let(f"and i1 {ok}, {one}")
     varying = [(b, coordinate) for b, coordinate in zip(bounds, coordinates, strict=True) if b.k[-1]]
@@ -351,7 +356,7 @@ def _within(e: IRBuilder, p: Panels, coordinates: list[Value], n: int, mask: str
 
 def strided(e: IRBuilder, at: str, n: int, step: int, dtype: str, mask: str | None) -> str:
     """``n`` lanes ``step`` elements apart, in the type of the arithmetic; lanes outside a mask are 0."""
-    if n == 1 or step == 1:
+    if n == 1 or step == 1 or mask == no_lanes(n):
         return e.load(at, n, dtype, mask)
     type_ = compute_type(dtype)
     # One contiguous load and a shuffle are faster than a gather. The load is masked: the elements between the lanes may lie
@@ -403,5 +408,8 @@ def _interleaved(
     return out
 
 
-def _and(e: IRBuilder, a: str | None, b: str, n: int) -> str:
-    return b if a is None else e.let(f"and {vector(n, 'i1')} {a}, {b}")
+def _and(e: IRBuilder, a: str | None, b: str, n: int) -> str | None:
+    """The lanes of both masks; None for all lanes."""
+    if b == all_lanes(n) or a == no_lanes(n):
+        return a
+    return b if a is None or b == no_lanes(n) else e.let(f"and {vector(n, 'i1')} {a}, {b}")
