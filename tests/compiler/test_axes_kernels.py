@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import combinations
+from itertools import combinations, permutations
 from math import prod
 from typing import Any
 
@@ -100,6 +100,18 @@ def test_any_axes_with_work_before_between_and_after(shape: tuple[int, ...], tar
         for k, (got, (expected, scale)) in enumerate(zip(outs, want, strict=True)):
             error = np.abs(got - expected) / (np.abs(expected) + scale + 1e-30)
             assert error.max() < 16 * 2**-24, f"{axes}, result {k}: {error.max() * 2**24} units"
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
+def test_results_of_elements_and_of_reductions_may_be_in_any_order(order: tuple[int, ...]) -> None:
+    x, row = (np.random.default_rng(0).normal(size=s).astype(np.float32) for s in ((3000, 5), (1, 5)))
+    a, b = load(0, "float32"), load(1, "float32")
+    results = [(reduce("sum", a) * b, (1, 5)), (reduce("max", a), (1, 5)), (a * b, (3000, 5))]
+    want = [x.sum(0, keepdims=True, dtype=np.float64) * row, x.max(0, keepdims=True), x * row]
+    outs = [np.full(s, np.nan, np.float32) for _, s in results]
+    run_stages((3000, 5), (0,), [x, row], [(results[k][0], outs[k]) for k in order], Target.host())
+    for got, expected in zip(outs, want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(("shape", "axes"), [((64, 3, 40, 40), (0, 2, 3)), ((5000, 40), (0,)), ((4, 3000, 50), (1,)),

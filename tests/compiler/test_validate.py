@@ -124,25 +124,25 @@ WRONG: dict[str, Callable[[Nest], Nest]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_description_is_refused(name: str) -> None:
     body = softmax_of_sums()
-    assert doubt(body, WRONG[name](nest_of(body))) != ""
+    assert doubt(body, WRONG[name](nest_of(body)))
 
 
 def test_a_mean_of_another_count_is_refused() -> None:
     body = body_of(Aval((N, 4, N), F), build=lambda g: (add(g, "mean", 0, axes=(0, 2), keepdims=False),))
     other = body_of(Aval((N, N, 4), F), build=lambda g: (add(g, "mean", 0, axes=(0, 2), keepdims=False),))
     assert doubt(body, nest_of(body)) == ""
-    assert doubt(other, with_binding(nest_of(body), structure(nest_of(other))[1])) != ""
+    assert doubt(other, with_binding(nest_of(body), structure(nest_of(other))[1]))
 
 
 def test_a_read_at_an_index_names_the_axis_and_the_line_of_its_fault() -> None:
     body = body_of(Aval((N, N), F), Aval((N,), fb.int64), build=lambda g: (add(g, "exp", add(g, "take", 0, 1, axis=0)),))
     d = nest_of(body)
     assert doubt(body, d) == ""
-    assert doubt(body, replace(d, sites=(Site("take", N, "elsewhere"),))) != ""
-    assert doubt(body, replace(d, sites=())) != ""
+    assert doubt(body, replace(d, sites=(Site("take", N, "elsewhere"),)))
+    assert doubt(body, replace(d, sites=()))
     columns = body_of(Aval((N, N), F), Aval((N,), fb.int64), build=lambda g: (add(g, "exp", add(g, "take", 0, 1, axis=1)),))
     assert doubt(columns, nest_of(columns)) == ""
-    assert doubt(columns, d) != ""
+    assert doubt(columns, d)
 
 
 def test_views_that_end_at_the_same_elements_are_proved_and_others_are_not() -> None:
@@ -155,7 +155,7 @@ def test_views_that_end_at_the_same_elements_are_proved_and_others_are_not() -> 
     d = nest_of(body)
     assert d.operands[0].view.strides == (1, -N)
     assert doubt(body, d) == ""
-    assert doubt(body, replace(d, operands=_other(d.operands, 0, view=_square((-1, N), N - 1)))) != ""
+    assert doubt(body, replace(d, operands=_other(d.operands, 0, view=_square((-1, N), N - 1))))
 
 
 def linear() -> Graph:
@@ -201,7 +201,7 @@ def test_a_contraction_and_what_follows_it_are_proved() -> None:
 @pytest.mark.parametrize("name", WRONG_CONTRACTIONS)
 def test_a_wrong_contraction_is_refused(name: str) -> None:
     body = linear()
-    assert doubt(body, WRONG_CONTRACTIONS[name](contract_of(body))) != ""
+    assert doubt(body, WRONG_CONTRACTIONS[name](contract_of(body)))
 
 
 # convolutions of equal sizes: three images of three channels and 3 × 3 elements, three kernels of as many
@@ -254,14 +254,14 @@ def test_a_convolution_is_proved_and_another_one_is_not(name: str) -> None:
     for change in ({"stride": (2, 1)}, {"dilation": (1, 1), "padding": ((1, 0), (0, 2))}, {"padding": ((0, 2), (0, 2))}):
         other = convolution(name, **change)
         assert doubt(other, contract_of(other)) == ""
-        assert doubt(body, contract_of(other)) != ""
+        assert doubt(body, contract_of(other))
 
 
 @pytest.mark.parametrize("wrong", WRONG_CONVOLUTIONS)
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_wrong_convolution_is_refused(name: str, wrong: str) -> None:
     body = convolution(name)
-    assert doubt(body, WRONG_CONVOLUTIONS[wrong](contract_of(body))) != ""
+    assert doubt(body, WRONG_CONVOLUTIONS[wrong](contract_of(body)))
 
 
 def test_digits_that_reach_an_address_twice_are_not_distinct() -> None:

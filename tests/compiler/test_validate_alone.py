@@ -156,7 +156,7 @@ def test_a_wrong_specification_is_refused(name: str) -> None:
     op, change = WRONG[name]
     body = BODIES[op]
     assert doubt(body, spec_of(body)) == ""
-    assert doubt(body, change(spec_of(body))) != ""
+    assert doubt(body, change(spec_of(body)))
 
 
 @pytest.mark.parametrize("step", [-1, 2, -3])
@@ -166,7 +166,7 @@ def test_one_row_is_written_with_any_step(step: int) -> None:
     assert doubt(body, spec_of(body)) == ""
     spec = spec_of(body)
     assert isinstance(spec, Copy)
-    assert doubt(body, _piece(1, write=_further(spec.pieces[1].write))(spec)) != ""
+    assert doubt(body, _piece(1, write=_further(spec.pieces[1].write))(spec))
 
 
 def test_numbers_of_the_program_are_compared() -> None:
@@ -176,4 +176,4 @@ def test_numbers_of_the_program_are_compared() -> None:
     assert doubt(number, spec_of(number)) == ""
     spec = spec_of(number)
     assert isinstance(spec, Copy)
-    assert doubt(number, _piece(0, bits=1)(spec)) != ""
+    assert doubt(number, _piece(0, bits=1)(spec))

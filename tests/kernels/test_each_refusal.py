@@ -100,6 +100,7 @@ ALONE = {
     "for v in x:  # here\n    pass": "a loop counts",
     "v = x  # here\nfor w in range(2):\n    v = x": "a variable that is assigned several times is a number",
     "v = 1.0\nif x[i] > 0:\n    v = (1.0, 2.0)  # here\nout[i] = 0.0": "v is always a tuple of equally many numbers",
+    "v = (1.0, 2.0)\nif x[i] > 0:\n    v = 1.0  # here\nout[i] = 0.0": "v is a tuple of 2",
     "a, b = 1.0, 2.0, 3.0": "a value for each of 2 names",
     "a, b = x[i]": "a value for each of 2 names",
     "x.size = 3": "a variable or an element of an array",

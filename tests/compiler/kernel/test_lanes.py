@@ -126,6 +126,22 @@ def test_comparisons_of_an_index_with_any_number_are_those_of_integers() -> None
 
 
 @pytest.mark.parametrize("width", [16, 4, 1])
+def test_sums_of_indices_with_steps_that_are_known_and_others_are_those_of_integers(width: int) -> None:
+    """Steps between lanes: numbers, arguments of the launch, and none."""
+    x, y, n = ArrayParameter("x", "int64"), ArrayParameter("y", "int64", "write"), N.value
+    terms = (ITEM, ITEM * n, ITEM * 3 - 5, n, n * n, x[ITEM], ITEM * n + x[ITEM], whole(4))
+    found = (
+        [binary(op, a, b) for op in ("add", "sub") for a in terms for b in terms] + [-a for a in terms] + [a * 5 for a in terms]
+    )
+    found = [e for e in found if e.op != "const"]
+    stores = tuple(Store("y", ITEM * len(found) + k, e) for k, e in enumerate(found))
+    compiled = Compiled(Function("sums", (x, y), (N,), "i", stores), 0, width)
+    values = np.arange(21, dtype=np.int64) ** 3
+    for number in (0, 1, -7, 1 << 40):
+        agree(compiled, {"x": values, "y": np.zeros(21 * len(found), np.int64)}, {"n": number}, (21,))
+
+
+@pytest.mark.parametrize("width", [16, 4, 1])
 def test_quotients_and_remainders_of_an_index_are_those_of_integers(width: int) -> None:
     """Those of vectors that a divisor does not part are scalars, and a step between lanes."""
     numbers = (0, 1, 3, 7, 15, 16, 31, 48, 63, (1 << 63) - 1, -1, -16)

@@ -49,6 +49,19 @@ def test_errors_of_long_sums_do_not_grow(sizes: tuple[int, int, int]) -> None:
     assert np.abs(got / want - 1).max() < 8 * np.finfo(np.float32).eps
 
 
+@pytest.mark.parametrize("taps", [(12, 12), (3, 50), (50, 3), (1, 150), (150, 1), (2, 100)])
+def test_a_section_of_several_axes_is_no_longer_than_others(taps: tuple[int, int]) -> None:
+    """What is small is lost next to a large number in its section alone."""
+    image, weight = np.full((1, 1, *taps), 2.0**-20, np.float32), np.ones((1, 1, *taps), np.float32)
+    image[0, 0, 0, 0] = 16.0
+    params = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    body = body_of((image, weight), ("conv", (0, 1), params))
+    spec = spec_of(body)
+    assert isinstance(spec, Contract)
+    (found,), _ = run_naive(contraction_by_blocks(spec, 1, 1), (image, weight), [body.avals[2]], native=False)
+    assert found.item() >= 16.0 + (image.size - SECTION) * 2.0**-20
+
+
 def test_what_follows_a_product_is_computed_for_each_element_of_a_block() -> None:
     rng = np.random.default_rng(1)
     x, w, bias, other = (rng.normal(size=s).astype(np.float32) for s in ((2, 5, 3), (3, 7), (7,), (2, 5, 7)))

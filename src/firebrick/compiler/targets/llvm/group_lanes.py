@@ -246,11 +246,9 @@ def _defined(parts: Iterable[Part]) -> set[str]:
 def _read_by(parts: Iterable[Part]) -> set[str]:
     found: set[str] = set()
     for p in parts:
-        if isinstance(p, _Offer):
-            found |= _locals([p.shuffle.value])
-        elif isinstance(p, _Take):
+        if isinstance(p, _Take):
             found |= _locals([p.shuffle.source])
-        else:
+        elif not isinstance(p, _Offer):  # which is the last part
             for s in statements((p,)):
                 found |= _locals(expressions(s))
     return found

@@ -29,10 +29,8 @@ def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequenc
         else:
             sizes.append(shape[a])
             steps.append(step)
-    if not sizes:
+    if not sizes or sizes == [1]:
         sizes, steps = [1], [[0] * len(strides)]
-    if sizes == [1]:
-        steps = [[0] * len(strides)]
     return LoopNest(tuple(sizes), tuple(tuple(step[i] for step in steps) for i in range(len(strides))))
 
 
