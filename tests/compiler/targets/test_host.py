@@ -102,6 +102,8 @@ def test_a_target_tells_generators_what_they_need() -> None:
     assert wide.has("avx512f")
     assert not narrow.has("avx2")
     assert narrow.lanes(1) == 16
+    assert Target.named("sm_80") == Target("nvptx64-nvidia-cuda", "sm_80", "", 32)
+    assert Target.named("gfx90a") == Target("amdgcn-amd-amdhsa", "gfx90a", "", 32)
     with pytest.raises(ConfigError, match=r"or a GPU such as sm_80 or gfx90a\nReceived: sparc"):
         Target.named("sparc")
 
