@@ -629,6 +629,18 @@ BAD: dict[str, tuple[type[Exception], Callable[[], Any], str]] = {
         fb.ConfigError, lambda: fb.cross_entropy(V, fb.asarray([0, 1]), label_smoothing=1.5), "label_smoothing lies in",
     ),
     "ignored probabilities": (fb.ConfigError, lambda: fb.cross_entropy(V, V, ignore_index=0), "ignore_index is for labels"),
+    "numbers for probabilities": (
+        fb.OutOfRangeError, lambda: fb.cross_entropy(V, V - 1.0), r"the values of labels must be in \[0, 1\]",
+    ),
+    "probabilities of one class": (
+        fb.ShapeError, lambda: fb.cross_entropy(V[:, :1], V[:, :1]), "of one, the loss is 0 for any logits",
+    ),
+    "signs for targets": (
+        fb.OutOfRangeError, lambda: fb.binary_cross_entropy_with_logits(V, V - 1.0), r"values of target must be in \[0, 1\]",
+    ),
+    "class numbers for targets": (
+        fb.OutOfRangeError, lambda: fb.binary_cross_entropy(V, V + 2.0), r"values of target must be in \[0, 1\]",
+    ),
     "an unknown reduction": (
         fb.ConfigError, lambda: fb.mse_loss(V, V, reduction="avg"), 'mse_loss: reduction is "mean", "sum" or "none"',
     ),
@@ -677,6 +689,16 @@ def test_what_has_no_meaning_is_refused(case: str) -> None:
     kind, call, text = BAD[case]
     with pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_targets_that_are_no_probabilities_are_refused_in_each_run_and_rounded_ones_are_not(jit: bool, device: str) -> None:
+    loss = fb.jit(fb.binary_cross_entropy_with_logits) if jit else fb.binary_cross_entropy_with_logits
+    x = fb.zeros(2, device=device)
+    for target in ([0.0, 1.0], [-1e-4, 1.0005]):
+        assert abs(loss(x, fb.asarray(target, device=device)).item() - math.log(2.0)) < 1e-3
+    with pytest.raises(fb.OutOfRangeError, match="of labels -1 and 1"):
+        loss(x, fb.asarray([-1.0, 1.0], device=device)).item()
 
 
 def test_losses_of_the_meta_device_have_shapes_only() -> None:

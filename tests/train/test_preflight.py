@@ -52,6 +52,23 @@ def test_a_validation_that_cannot_be_evaluated_is_refused_before_the_first_step(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("model", "target"), [(nn.Linear(4, 1), np.linspace(0.0, 1.0, 16)[:, None]), (nn.Linear(4, 2), np.full((16, 2), 0.5))]
+)
+def test_floating_targets_need_a_loss_that_is_named(model: nn.Module, target: Any) -> None:
+    before = model.state_dict().numpy()
+    learner = Learner(model, optim.SGD(model, lr=0.1), log=None)
+    data = loader(np.ones((16, 4)), target)
+    with pytest.raises(TrainingError, match=r"without loss=[\s\S]*target: float32\[4,.\][\s\S]*nn.MSELoss\(\) for numbers"):
+        learner.fit(data, epochs=1)
+    for find in (learner.evaluate, lambda data: evaluate(model, data)):
+        with pytest.raises(fb.FirebrickError, match="without loss="):
+            find(data)
+    assert all(np.array_equal(before[k], v) for k, v in model.state_dict().numpy().items())
+    if model(fb.ones((1, 4))).shape[1] == 2:  # cross entropy of probabilities, when it is asked for
+        assert Learner(model, optim.SGD(model, lr=0.1), fb.cross_entropy, log=None).fit(data, epochs=1)[0].train_loss > 0.0
+
+
 def test_a_loader_keeps_the_name_that_it_was_given() -> None:
     valid = loader(np.ones((8, 5)), np.arange(8) % 3, name="held out")
     with pytest.raises(TrainingError, match='loader "held out"'):
@@ -127,7 +144,7 @@ def test_a_config_of_plain_values_comes_back(tmp_path: Path) -> None:
 def test_an_evaluation_without_targets_and_a_prediction_without_inputs_are_refused(jit: bool) -> None:
     learner, inputs = made(jit=jit), loader(np.ones((8, 4)), name="inputs")
     for attempt in (learner.evaluate, partial(evaluate, learner.model, jit=jit)):
-        with pytest.raises(fb.ShapeError, match=r'labels.*loader "inputs"') as caught:
+        with pytest.raises(fb.DTypeError, match=r'target: .*loader "inputs"') as caught:
             attempt(inputs)
         assert "a batch of one tensor is input and target of the loss" in caught.value.__notes__[0]
     with pytest.raises(TrainingError, match=r"predict takes a batch of each of the model's inputs"):

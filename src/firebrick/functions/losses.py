@@ -71,7 +71,7 @@ def cross_entropy(
         0-d tensor, or one of the labels' shape for "none".
 
     Raises:
-        OutOfRangeError: A label lies outside [0, classes).
+        OutOfRangeError: A label lies outside [0, classes), or a probability outside [0, 1].
 
     Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", arXiv:1512.00567 (smoothing).
 
@@ -122,7 +122,16 @@ def _cross_entropy_of_probabilities(
 ) -> Tensor:
     axis = 1 if logits.ndim > 1 else 0
     classes = logits.shape[axis]
+    if classes == 1:
+        raise ShapeError(
+            "cross_entropy: probabilities are of two classes or more; of one, the loss is 0 for any logits",
+            f"{describe('logits', logits)} and {describe('labels', probabilities)}",
+            "use fb.binary_cross_entropy_with_logits for one score of yes or no, fb.mse_loss for numbers",
+        )
     _check_weight("cross_entropy", weight, classes)
+    _check_probabilities(
+        "cross_entropy", "labels", probabilities, "floating labels are probabilities; for numbers, use fb.mse_loss"
+    )
     if smoothing:
         probabilities = probabilities * (1.0 - smoothing) + smoothing / classes
     scores = log_softmax(logits, axis=axis)
@@ -216,6 +225,9 @@ def binary_cross_entropy_with_logits(
         pos_weight: Floating tensor that broadcasts to the shape: how much more the positive term counts.
         reduction: "mean", "sum" or "none".
 
+    Raises:
+        OutOfRangeError: A target lies outside [0, 1].
+
     Example:
         >>> import firebrick as fb
         >>> round(fb.binary_cross_entropy_with_logits(fb.zeros(3), fb.asarray([0.0, 1.0, 1.0])).item(), 4)
@@ -226,6 +238,7 @@ def binary_cross_entropy_with_logits(
     operands(name, logits=logits, target=target, weight=weight, pos_weight=pos_weight)
     _same_shape(name, logits=logits, target=target)
     _broadcasts(name, logits, weight=weight, pos_weight=pos_weight)
+    _check_probabilities(name, "target", target, _YES_OR_NO)
     tail = logaddexp(-logits, 0.0)
     if pos_weight is not None:
         tail = tail * (target * (pos_weight - 1.0) + 1.0)
@@ -248,7 +261,7 @@ def binary_cross_entropy(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        OutOfRangeError: A probability lies outside [0, 1].
+        OutOfRangeError: A probability or a target lies outside [0, 1].
 
     Example:
         >>> import firebrick as fb
@@ -260,6 +273,7 @@ def binary_cross_entropy(
     operands(name, probability=probability, target=target, weight=weight)
     _same_shape(name, probability=probability, target=target)
     _broadcasts(name, probability, weight=weight)
+    _check_probabilities(name, "target", target, _YES_OR_NO)
     check_values(name, "probability", probability, 0.0, 1.0, "pass probabilities, or logits to the loss with logits")
     none, all_ = equal(probability, 0.0), equal(probability, 1.0)
     yes = where(none, -100.0, clip(log(where(none, 1.0, probability)), -100.0))
@@ -503,9 +517,10 @@ def operands(name: str, **given: Any) -> None:
     check_devices(name, **given)
 
 
-def check_values(name: str, key: str, x: Tensor, low: float, high: float, remedy: str) -> None:
-    """Read whether the values of a tensor lie in [low, high]; NaN passes, and shows in the loss."""
-    if x.device.engine == "meta":
+def check_values(name: str, key: str, x: Tensor, low: float, high: float, remedy: str, *, slack: float = 0.0) -> None:
+    """Read whether the values of a tensor lie in [low, high], or no further outside than ``slack``; NaN passes, and shows in
+    the loss."""
+    if x.device.engine == "meta" or not x.size:
         return
     bounds = f"≥ {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
 
@@ -513,10 +528,19 @@ def check_values(name: str, key: str, x: Tensor, low: float, high: float, remedy
         return OutOfRangeError(f"{name}: the values of {key} must be {bounds}", describe(key, x), remedy, op=name)
 
     def outside() -> Tensor:
-        return logical_or(less(x.detach(), low), greater(x.detach(), high))
+        return logical_or(less(x.detach(), low - slack), greater(x.detach(), high + slack))
 
     if not staged(lambda: logical_not(outside()), error) and bool(any_(outside())):
         raise error()
+
+
+_YES_OR_NO = "give yes as 1 and no as 0: of labels -1 and 1, (labels + 1.0) / 2.0; for class numbers, use fb.cross_entropy"
+_ROUNDED = 1e-3  # how far beyond 0 or 1 a probability may be rounded in float16, such as a sum of shares
+
+
+def _check_probabilities(name: str, key: str, target: Tensor, remedy: str) -> None:
+    """Raise OutOfRangeError unless what a classifier is to predict lies in [0, 1]: the loss has no minimum otherwise."""
+    check_values(name, key, target, 0.0, 1.0, remedy, slack=_ROUNDED)
 
 
 def _difference(name: str, prediction: Tensor, target: Tensor, reduction: str) -> Tensor:

@@ -15,11 +15,11 @@ from firebrick.core.errors import FirebrickError
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
-from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.train.batches import call_of, check_batch, check_loader, hint_of, rows_in
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
+from firebrick.train.default_loss import default_loss
 from firebrick.train.errors import TrainingError
 from firebrick.train.leaves import LeafGraphs
 from firebrick.train.loss_state import modules_of, unchanged
@@ -35,7 +35,9 @@ class Evaluation:
     """The results of an evaluation of a model on the samples of a loader.
 
     Attributes:
-        loss: Mean loss per sample.
+        loss: Mean loss per sample: of each batch what the loss returns, weighted by its samples. For a loss that divides by
+            something else, such as class weights or the labels that ``ignore_index`` leaves, it depends on the batches; one of
+            all samples is exact.
         accuracy: Share of samples classified correctly; None where targets are no classes.
         samples: How many there were.
         confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes. A sample
@@ -84,7 +86,7 @@ def evaluating(model: Module, loss: Any = None) -> Iterator[None]:
 def evaluate(
     model: Module,
     loader: DataLoader,
-    loss: Callable[[Any, Any], Tensor] = cross_entropy,
+    loss: Callable[[Any, Any], Tensor] = default_loss,
     *,
     metrics: Sequence[Metric] | Metrics = (),
     jit: bool = True,

@@ -19,7 +19,6 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import python_settings, whole
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
-from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.random.generator import check_seed
@@ -30,6 +29,7 @@ from firebrick.train.callbacks import Callback, notify, notify_of
 from firebrick.train.checkpoint import Checkpoint, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import Compiled, compiled_in, line_of
+from firebrick.train.default_loss import default_loss
 from firebrick.train.errors import TrainingError
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.history import Epoch
@@ -61,7 +61,8 @@ class Learner:
         model: Called as ``model(*inputs)``, with the inputs of a batch (see ``target``).
         optimizer: Made for the model, such as ``optim.Adam(model, lr=1e-3)``; with ``step``, several by name, each made for a
             part of the model.
-        loss: Called as ``loss(output, target)``; returns the mean over the batch, a floating tensor of one element.
+        loss: Called as ``loss(output, target)``; returns the mean over the batch, a floating tensor of one element. By default
+            the cross entropy of integer labels; floating targets need a loss that is named.
         strategy: Where steps run. Named, it moves model, optimizer and loaders to its devices; None runs on the model's
             device and moves nothing. Where a launcher started several processes, ``fit`` asks for one.
         out: Run directory for metrics, figures and checkpoints; None writes nothing.
@@ -133,7 +134,7 @@ class Learner:
         self,
         model: Module,
         optimizer: Any,
-        loss: Callable[[Any, Any], Tensor] = cross_entropy,
+        loss: Callable[[Any, Any], Tensor] = default_loss,
         *,
         strategy: Strategy | None = None,
         out: str | os.PathLike[str] | None = None,
