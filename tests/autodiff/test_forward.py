@@ -141,6 +141,43 @@ def test_detached_values_have_no_tangent_and_results_are_untracked() -> None:
     assert not dy.tracked
 
 
+def _constant_factor(x: fb.Tensor) -> fb.Tensor:
+    with fb.no_grad():
+        factor = fb.sum(x * x)
+    return fb.sum(x) * factor
+
+
+def _constant_in_steps(x: fb.Tensor) -> fb.Tensor:
+    def step(carry: fb.Tensor, row: fb.Tensor) -> tuple[fb.Tensor, None]:
+        with fb.no_grad():
+            constant = row * carry
+        return carry * row + constant, None
+
+    return fb.scan(step, fb.sum(x), x)[0]
+
+
+def _constant_derivative(x: fb.Tensor) -> fb.Tensor:
+    with fb.no_grad():
+        slope = fb.jvp(lambda y: fb.sum(y * y * y), (x,), (x,))[1] + fb.sum(fb.grad(lambda y: fb.sum(y * y))(x))
+    return fb.sum(x) * slope
+
+
+@pytest.mark.parametrize("fn", [_constant_factor, _constant_in_steps, _constant_derivative])
+def test_what_is_computed_without_gradient_has_no_tangent_either(fn: Callable[[fb.Tensor], fb.Tensor]) -> None:
+    x, v = fb.asarray([1.0, 2.0], dtype=fb.float64), fb.asarray([1.0, 0.5], dtype=fb.float64)
+    want = fb.sum(fb.grad(fn)(x) * v).item()
+    assert fb.jvp(fn, (x,), (v,))[1].item() == pytest.approx(want, rel=1e-14)
+    assert fb.jit(lambda x: fb.jvp(fn, (x,), (v,))[1])(x).item() == pytest.approx(want, rel=1e-14)
+    assert fb.jvp(fb.jit(fn), (x,), (v,))[1].item() == pytest.approx(want, rel=1e-14)
+    assert fb.vmap(lambda x: fb.jvp(fn, (x,), (v,))[1])(fb.stack([x, x])).tolist() == pytest.approx([want] * 2, rel=1e-14)
+
+
+def test_a_derivative_that_is_taken_without_gradient_around_it_is_complete() -> None:
+    x = fb.asarray([1.0, 2.0])
+    with fb.no_grad():
+        assert fb.jvp(lambda x: fb.sum(x * x), (x,), (x,))[1].item() == 10.0
+
+
 def test_trees_are_points_and_directions() -> None:
     x, v = {"a": f64(2.0), "b": (f64([1.0, 2.0]),)}, {"a": f64(1.0), "b": (f64([0.5, 0.0]),)}
     y, dy = fb.jvp(lambda t, s: t["a"] * fb.sum(t["b"][0]) * s, (x, f64(3.0)), (v, f64(1.0)))

@@ -33,6 +33,16 @@ def test_what_is_not_used_has_gradient_zero() -> None:
     assert grads[1].tolist() == [[0.0, 0.0]]
 
 
+def test_a_parameter_that_two_modules_of_the_argument_share_has_the_gradients_of_all_its_uses() -> None:
+    first, second = fb.nn.Linear(2, 2, bias=False), fb.nn.Linear(2, 2, bias=False)
+    second.weight = first.weight
+    x = fb.ones((1, 2))
+    want = fb.grad(lambda m: fb.sum(m(m(x))))(first)[first.weight].tolist()
+    assert fb.grad(lambda both: fb.sum(both[1](both[0](x))))((first, second))[second.weight].tolist() == want
+    assert fb.grad(lambda both: fb.sum(both["b"](both["a"](x))))({"a": first, "b": first})[first.weight].tolist() == want
+    assert not first.weight.tracked
+
+
 def test_auxiliary_values_come_along_untracked() -> None:
     (value, aux), grads = fb.value_and_grad(lambda x: (fb.sum(x * x), {"y": x * 2.0, "n": 3}), has_aux=True)(f64([1.0]))
     assert (value.item(), aux["y"].tolist(), aux["n"], grads.tolist()) == (1.0, [2.0], 3, [2.0])

@@ -12,7 +12,7 @@ from typing import Any
 
 from firebrick.autodiff.backward import check_cotangent, filled
 from firebrick.autodiff.linear import Linear
-from firebrick.autodiff.tape import own_handle
+from firebrick.autodiff.tape import constant_above, own_handle
 from firebrick.autodiff.transforms import check_floating, check_primals
 from firebrick.core import trees
 from firebrick.core.autocast import NARROW
@@ -43,7 +43,7 @@ def execute(
     made = bind(op, values, params)
     results = made if isinstance(made, tuple) else (made,)
     found: Sequence[Tensor | None] = (None,) * len(results)
-    if op.differentiable and any(t is not None for t in tangents):
+    if op.differentiable and level.depth > constant_above.get() and any(t is not None for t in tangents):
         found = _tangents(level, op, values, tangents, results, params)
     return tuple(dual(level, t, tangent) if t.dtype.is_inexact else t for t, tangent in zip(results, found, strict=True))
 

@@ -20,18 +20,21 @@ from firebrick.autodiff.residuals import Value, keep
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import innermost
 from firebrick.core.op import Op
 from firebrick.core.planned import OpPlan
 from firebrick.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from contextlib import _GeneratorContextManager as ContextManager  # also a decorator
+    pass  # also a decorator
 
 R = TypeVar("R")
 _ids = count(1)
 _leaf_ids = count(1)
 enabled: ContextVar[bool] = ContextVar("firebrick_grad", default=True)
 region: ContextVar[Any] = ContextVar("firebrick_checkpoint_region", default=None)
+constant_above: ContextVar[int] = ContextVar("firebrick_constant_above", default=-1)
+"""How deep the level was at which ``no_grad`` began: to it, and to the levels around it, what is computed now is constant."""
 anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
 _chosen: ContextVar[int] = ContextVar("firebrick_choices_by_values", default=0)
 choices = _chosen.get
@@ -133,8 +136,9 @@ def _without_grad(fn: Callable[..., R], args: tuple[Any, ...]) -> R:
     return fn(*args)
 
 
-def no_grad() -> ContextManager[None]:
-    """Record nothing inside a ``with`` block: results are untracked.
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Record nothing inside a ``with`` block: results are untracked, and have no tangents in forward mode.
 
     Example:
         >>> import firebrick as fb
@@ -143,7 +147,14 @@ def no_grad() -> ContextManager[None]:
         ...     (x + x).tracked
         False
     """
-    return grad_mode(False)
+    level = innermost()
+    depth = constant_above.set(-1 if level is None else level.depth)
+    token = enabled.set(False)
+    try:
+        yield
+    finally:
+        enabled.reset(token)
+        constant_above.reset(depth)
 
 
 def record(

@@ -19,6 +19,7 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, choices, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
 from firebrick.core.commit import Row, apply_rows, setter
+from firebrick.core.duals import Dual
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none
@@ -75,6 +76,20 @@ def is_argument(t: Tensor) -> bool:
     return t.node is not None and t.node.id in _owned.get()
 
 
+def check_constants(where: str, grads: Gradients) -> None:
+    """Raise GradientError inside a function that is differentiated, if gradients depend on what it is differentiated by: what
+    ``where`` makes of them is a constant, and their part of the derivative would be missing."""
+    for _, g in grads.items():
+        data = g.storage.data
+        if (g.node is not None and _owned.get()) or (type(data) is Dual and data.tangent is not None):
+            raise GradientError(
+                f"{where} is no operation that is differentiated",
+                f"{describe('gradient', g)}, which depends on what the function around it is differentiated by",
+                "compute new values by operations, such as p - lr * g of the tensors of a tree; or make the gradients "
+                "constants: grads.change(lambda g: g.detach())",
+            )
+
+
 class Leaves:
     """The tracked leaves of one call, from ``track`` to ``restore``."""
 
@@ -94,6 +109,8 @@ class Leaves:
         for i, v in enumerate(self._leaves):
             if _is_module(v):
                 for name, p in v.trainable_parameters():
+                    if p.node is not None and any(p.node is n for n in self.nodes):
+                        continue  # of a module that occurs twice in the argument, or of two that share the parameter
                     if p.node is not None and p.node.id in _active and p.node.id not in owned:
                         raise GradientError(
                             "a module is differentiated by one thread at a time",

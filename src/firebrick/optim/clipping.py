@@ -7,6 +7,7 @@ from typing import Any
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.transforms import check_constants
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, float32, float64, python_scalar
 from firebrick.core.errors import ConfigError, GradientError, OperandError
@@ -129,6 +130,7 @@ def _check(name: str, grads: Any, setting: str, value: Any, *, infinite: bool = 
             type(grads).__name__,
             "take them from fb.value_and_grad(fn)(model, …), whose first argument is the module",
         )
+    check_constants(name, grads)
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
     if not number or (math.isinf(value) and not infinite):
         raise ConfigError(f"{name}: {setting} is a number > 0", repr(value), "pass e.g. 1.0")

@@ -11,7 +11,7 @@ import numpy as np
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
-from firebrick.autodiff.transforms import value_and_grad
+from firebrick.autodiff.transforms import check_constants, value_and_grad
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, float64
 from firebrick.core.errors import ConfigError, DataDependentError, UnsupportedError
@@ -159,6 +159,7 @@ class LBFGS:
 
         def evaluate() -> tuple[Tensor, Tensor]:
             loss, grads = differentiated(model)
+            check_constants("LBFGS.step", grads)
             self.evaluations += 1
             return loss, self._flat([None if p.frozen else grads.get(p) for _, p in self._parameters])
 

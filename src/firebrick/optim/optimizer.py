@@ -22,6 +22,7 @@ import numpy as np
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad, unrecorded
+from firebrick.autodiff.transforms import check_constants
 from firebrick.core.commit import Commit
 from firebrick.core.constants import constant
 from firebrick.core.device import Device
@@ -287,6 +288,7 @@ class Optimizer(ABC):
                 type(grads).__name__,
                 "take them from fb.value_and_grad(fn)(model, …), whose first argument is the module",
             )
+        check_constants(f"{type(self).__name__}.update", grads)
         found: list[Tensor | None] = []
         for _, p in self._parameters:
             g = None if p.frozen else grads.get(p)
