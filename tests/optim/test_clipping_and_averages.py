@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,55 @@ def test_training_in_the_block_of_the_averages_raises_at_its_end_and_reading_doe
     with pytest.raises(fb.ConfigError, match=r"changes of weight, bias, which are thrown away"):
         within()
     assert model.weight.tolist() == own
+
+
+@pytest.mark.parametrize("goal", ["numpy", "torch:cpu", "float64", "float16"])
+def test_a_model_that_is_moved_or_cast_among_its_averages_has_its_own_values_again_there(goal: str) -> None:
+    if ":" in goal:
+        pytest.importorskip("torch", reason="torch, an engine to move to")
+    model = nn.Linear(2, 2)
+    ema = optim.EMA(model, 0.5)
+    model.weight *= 3.0
+    ema.update()
+    own = model.weight.tolist()
+    with ema.applied():
+        model.astype(goal) if "float" in goal else model.to(goal)
+        averages = model.weight.tolist()
+    assert goal in (model.weight.device.engine, model.weight.device.name.rsplit(":", 1)[0], model.weight.dtype.name)
+    assert np.allclose(model.weight.tolist(), own, rtol=1e-3)
+    assert not np.allclose(model.weight.tolist(), averages, rtol=1e-3)
+    x = fb.ones((1, 2), device=model.weight.device, dtype=model.weight.dtype)
+    assert np.allclose(model(x).tolist(), (np.asarray(own).sum(1) + model.bias.numpy())[None], rtol=1e-2)
+
+
+def _updated(slope: fb.Tensor, model: nn.Module, change: str) -> fb.Tensor:
+    model = model.fork("cpu")
+    gradients = fb.grad(lambda m: fb.sum(m(fb.ones((3, 1)))) * slope)(model)
+    if change == "update of constants":
+        gradients.change(lambda g: g.detach())
+    if change == "LBFGS.step":
+        optim.LBFGS(model).step(model, lambda m: fb.sum(m(fb.ones((3, 1))) ** 2.0) * slope)
+    elif change == "clip_norm":
+        optim.clip_norm(gradients, 1.0)
+    elif change == "clip_value":
+        optim.clip_value(gradients, 1.0)
+    else:
+        optim.SGD(model, lr=0.1).update(model, gradients)
+    return fb.sum(model(fb.ones((1, 1)))) + slope
+
+
+@pytest.mark.parametrize("change", ["update", "clip_norm", "clip_value", "LBFGS.step"])
+def test_an_update_within_a_function_that_is_differentiated_is_refused_not_taken_for_a_constant(change: str) -> None:
+    model = nn.Linear(1, 1)
+    fn, x = partial(_updated, model=model, change=change), fb.asarray(1.0)
+    calls = [lambda: fb.grad(fn)(x), lambda: fb.jvp(fn, (x,), (x,))]
+    if change != "LBFGS.step":  # which reads values
+        calls += [lambda: fb.jit(fb.grad(fn))(x), lambda: fb.vmap(fb.grad(fn))(fb.ones(2))]
+    for call in calls:
+        with pytest.raises(fb.GradientError, match=rf"{change} is no operation that is differentiated[\s\S]*p - lr \* g"):
+            call()
+    assert fn(x).shape == ()  # by itself it is an update as any
+    assert fb.grad(partial(_updated, model=model, change="update of constants"))(x).item() == 1.0
 
 
 def test_averages_of_narrow_parameters_are_wide(device: str) -> None:

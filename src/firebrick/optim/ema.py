@@ -148,10 +148,10 @@ class EMA:
             ConfigError: Parameters were changed within the block, as by an optimizer's update. The model has its own again.
         """
         with no_grad():
-            averages, own = Commit(), Commit()
-            for name, p in self._parameters:
+            averages, own, kept = Commit(), Commit(), [p.detach() for _, p in self._parameters]
+            for (name, p), k in zip(self._parameters, kept, strict=True):
                 averages.rebind(p, astype(self._beside(name, p), p.dtype))
-                own.rebind(p, p.detach())
+                own.rebind(p, k)
             try:
                 try:
                     averages.apply()
@@ -159,6 +159,7 @@ class EMA:
                     yield
                     lost = self._changed_since(before) if checked else []
                 finally:
+                    own = self._as_now(kept, own)
                     own.apply()
             except BaseException:
                 own.apply()  # again: an interrupt may have come at the beginning of the first time
@@ -170,6 +171,17 @@ class EMA:
                     "train and load before or after the block; moments and counters of an optimizer that made updates in it "
                     "stay changed: load its state of before",
                 )
+
+    def _as_now(self, kept: list[Tensor], own: Commit) -> Commit:
+        """What gives the parameters their own values again: ``own``, or, if the model was cast or moved meanwhile, these values
+        in the dtypes and on the devices that it has now."""
+        pairs = [(p, k) for (_, p), k in zip(self._parameters, kept, strict=True)]
+        if all(p.dtype is k.dtype and p.device is k.device for p, k in pairs):
+            return own
+        moved = Commit()
+        for p, k in pairs:
+            moved.rebind(p, astype(k.to(p.device), p.dtype, copy=False).detach())
+        return moved
 
     def _changed_since(self, before: list[Tensor]) -> list[str]:
         """The parameters that have other values than before, though neither cast nor moved."""
