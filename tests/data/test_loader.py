@@ -2,6 +2,7 @@
 
 import itertools
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,45 @@ def test_a_data_set_without_fetch_is_asked_sample_by_sample() -> None:
     (first, *_, last) = DataLoader(Squares(), 2)
     assert first.tolist() == [0.0, 1.0]
     assert last.tolist() == [16.0]
+
+
+@dataclass(frozen=True)
+class Pair:
+    x: Any
+    y: Any
+
+
+def _pairs(x: Any) -> dict[str, Any]:
+    """Data sets that give rows of one array, in samples of every structure."""
+    return {
+        "tuple": [(row, 0) for row in x],
+        "list": [[row, 0] for row in x],
+        "dict": [{"x": row, "y": 0} for row in x],
+        "dataclass": [Pair(row, 0) for row in x],
+        "array": ArrayDataset(x),
+    }
+
+
+@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "dataclass", "array"])
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_a_sample_transform_that_writes_into_its_sample_leaves_the_data_set_as_it_was(kind: str, of_torch: bool) -> None:
+    x: Any = np.arange(6.0).reshape(3, 2)
+    if of_torch:
+        if kind == "array":
+            pytest.skip("an ArrayDataset holds NumPy arrays")
+        x = pytest.importorskip("torch", reason="torch, whose rows are views too").from_numpy(x)
+
+    def halved(sample: Any) -> Any:
+        row = sample.x if isinstance(sample, Pair) else sample["x"] if isinstance(sample, dict) else sample[0]
+        row *= 0.5
+        return sample
+
+    loader = DataLoader(_pairs(x)[kind], 3, sample_transform=halved, dtype="float64")
+    for _ in range(2):
+        (batch,) = loader
+        rows = batch.x if isinstance(batch, Pair) else batch["x"] if isinstance(batch, dict) else batch[0]
+        assert rows.tolist() == [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
+    assert x.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
 
 
 def test_samples_of_unequal_shape_are_named() -> None:

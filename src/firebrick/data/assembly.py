@@ -23,7 +23,7 @@ from firebrick.data.collate import collate as stack
 from firebrick.data.dataset import works_by_rows
 from firebrick.data.errors import LoaderError, SampleError
 from firebrick.data.order import keys_at
-from firebrick.data.owning import owned, owned_arrays
+from firebrick.data.owning import owned, owned_arrays, unshared
 from firebrick.data.stream import IterableDataset
 from firebrick.data.structure import LEAF, Structure, structure_of
 
@@ -283,7 +283,7 @@ class Maker:
                 sample = read(index)
                 if sample is _END:
                     break
-                samples.append(owned(sample if change is None else change(sample)))
+                samples.append(owned(sample if change is None else change(unshared(sample))))
         except Exception as e:  # whatever it is, it is named and raised
             index = int(job.indices[row])
             raise _failed(self.assembly.name, job, e, f"reading sample {index}", sample=index) from e

@@ -147,7 +147,13 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> RawSer
 
 def _series(file: Path, name: str, rows: Iterator[list[str]]) -> RawSeries:
     """A series from its lines, of which one at a time is kept as text."""
-    columns = tuple(next(rows, [])[1:])
+    names = next(rows, [])
+    if _is_date(names[0] if names else ""):
+        raise DataError(
+            f"{file}: expected a line of column names first (a date and at least one series); received a row of values, "
+            f"{names[0]!r:.80}. Write the names into the first line."
+        )
+    columns = tuple(names[1:])
     values = array("d")
     start = last = step = None
     count = 0
@@ -175,6 +181,14 @@ def _series(file: Path, name: str, rows: Iterator[list[str]]) -> RawSeries:
             f"{count} rows of {len(columns)} series."
         )
     return RawSeries(name, columns, start, step, np.array(values).reshape(count, len(columns)))
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _date(file: Path, row: int, text: str) -> datetime:
