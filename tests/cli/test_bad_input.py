@@ -65,6 +65,15 @@ def test_a_wrong_argument_is_a_usage_error(run: Run, arguments: list[str]) -> No
     refused(run(*arguments), "Usage: ", code=2)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["train", "digits"], ["analog", "train", "digits"], ["export", "web", "runs/digits-cnn"]], ids=lambda a: a[0]
+)
+def test_an_empty_path_is_not_taken_for_the_working_folder(run: Run, arguments: list[str]) -> None:
+    Path("mine.txt").write_text("kept")
+    refused(run(*arguments, "--out", ""), "--out", "a path has at least one character", code=2)
+    assert [p.name for p in Path().iterdir()] == ["mine.txt"]
+
+
 def test_a_learning_rate_that_is_too_high_stops_with_step_and_batch(run: Run) -> None:
     refused(
         run("train", "digits", "--model", "mlp", "--lr", "1e30"), "loss must stay finite", "batch ", "lower the learning rate"

@@ -30,6 +30,7 @@ from firebrick.cli.analog_models import (
     hardware_aware,
     optimizer_of,
 )
+from firebrick.cli.messages import NewFolder
 from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, load_run, newest, run_config, task_of
 from firebrick.core.errors import ConfigError
@@ -126,7 +127,7 @@ def fit(device: str, file: Path, parameters: str | None, plot: Path | None) -> N
 )
 @click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-analog-ALGORITHM]")
+@click.option("--out", type=NewFolder(), help="Run directory.  [default: runs/DATASET-analog-ALGORITHM]")
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
 @click.pass_context
 @reported

@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from firebrick.cli import classification, forecasting, language
+from firebrick.cli.messages import NewFolder
 from firebrick.cli.reporting import reported, size_of
 from firebrick.cli.runs import load_run, task_of
 from firebrick.core.errors import TraceError, UnsupportedError
@@ -27,7 +28,7 @@ def export() -> None:
 
 @export.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", "folder", required=True, type=click.Path(path_type=Path), help="Folder to write; new or empty.")
+@click.option("--out", "folder", required=True, type=NewFolder(), help="Folder to write; new or empty.")
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Samples of each run of the program.")
 @click.option("--best", is_flag=True, help="Take the epoch that did best on the validation data, not the last one.")
 @reported

@@ -18,6 +18,7 @@ from firebrick import models, optim, random
 from firebrick.cli import language
 from firebrick.cli.classification import AUGMENTATIONS
 from firebrick.cli.dashboard import Dashboard, dashboard_for
+from firebrick.cli.messages import NewFolder
 from firebrick.cli.placing import DISTRIBUTED, PLACES, STRATEGIES, chosen, say, strategy_of
 from firebrick.cli.profiling import STEPS, FirstSteps
 from firebrick.cli.reporting import INTERRUPTED, reported
@@ -190,7 +191,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     type=click.Path(path_type=Path),
     help="Folder with the data set's files, as published; for ett also a CSV; for text FILE.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
+@click.option("--out", type=NewFolder(), help="Run directory.  [default: runs/DATASET-MODEL]")
 @click.option("--events", is_flag=True, help="Write event files for TensorBoard into the run directory.")
 @click.option("--record-every", type=click.IntRange(1), metavar="N", help="Write the loss of every N-th step to steps.jsonl.")
 @click.option(
