@@ -156,13 +156,17 @@ def _constant_in_steps(x: fb.Tensor) -> fb.Tensor:
     return fb.scan(step, fb.sum(x), x)[0]
 
 
+def _constant_in_a_branch(x: fb.Tensor) -> fb.Tensor:
+    return fb.cond(fb.sum(x) > 0, _constant_factor, fb.sum, x)
+
+
 def _constant_derivative(x: fb.Tensor) -> fb.Tensor:
     with fb.no_grad():
         slope = fb.jvp(lambda y: fb.sum(y * y * y), (x,), (x,))[1] + fb.sum(fb.grad(lambda y: fb.sum(y * y))(x))
     return fb.sum(x) * slope
 
 
-@pytest.mark.parametrize("fn", [_constant_factor, _constant_in_steps, _constant_derivative])
+@pytest.mark.parametrize("fn", [_constant_factor, _constant_in_steps, _constant_in_a_branch, _constant_derivative])
 def test_what_is_computed_without_gradient_has_no_tangent_either(fn: Callable[[fb.Tensor], fb.Tensor]) -> None:
     x, v = fb.asarray([1.0, 2.0], dtype=fb.float64), fb.asarray([1.0, 0.5], dtype=fb.float64)
     want = fb.sum(fb.grad(fn)(x) * v).item()

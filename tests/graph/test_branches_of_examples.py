@@ -175,3 +175,50 @@ def test_random_branches_and_loops_are_those_of_each_example(seed: int, device: 
         assert np.isfinite(expected).all()
         for transform in (lambda h: h, fb.jit):
             np.testing.assert_allclose(transform(fb.vmap(g))(x).numpy(), expected, rtol=2e-5, atol=1e-6)
+
+
+def _detached(y: fb.Tensor) -> fb.Tensor:
+    return fb.sum((y * y).detach() * y)
+
+
+def _without_gradient(y: fb.Tensor) -> fb.Tensor:
+    with fb.no_grad():
+        factor = y * y
+    return fb.sum(factor * y)
+
+
+def _of_an_operand(part: Callable[[fb.Tensor], fb.Tensor], x: fb.Tensor) -> fb.Tensor:
+    return fb.cond(fb.sum(x) > 0, part, lambda y: fb.sum(y * y), x)
+
+
+def _of_what_is_captured(part: Callable[[fb.Tensor], fb.Tensor], x: fb.Tensor) -> fb.Tensor:
+    return fb.cond(fb.sum(x) > 0, lambda y: part(x) * fb.sum(y) + part(y), lambda y: fb.sum(x * y), x)
+
+
+def _of_steps(part: Callable[[fb.Tensor], fb.Tensor], x: fb.Tensor) -> fb.Tensor:
+    return fb.scan(lambda c, r: (c * 0.5 + part(x) * r + part(c * x), None), fb.sum(x) * 0.1, x)[0]
+
+
+@pytest.mark.parametrize("part", [_detached, _without_gradient])
+@pytest.mark.parametrize("fn", [_of_an_operand, _of_what_is_captured, _of_steps])
+def test_no_gradient_flows_through_what_is_detached_in_a_branch_of_examples_or_tangents(fn: Any, part: Any) -> None:
+    def each(x: fb.Tensor) -> fb.Tensor:
+        result: fb.Tensor = fn(part, x)
+        return result
+
+    xs = fb.asarray([[1.0, 2.0], [0.5, -3.0]], dtype=fb.float64)
+    want = fb.stack([fb.grad(each)(x) for x in xs])  # each branch as it is written
+
+    def total(xs: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.vmap(each)(xs))
+
+    for gradients in (fb.vmap(fb.grad(each)), fb.grad(total)):
+        for run in (gradients, fb.jit(gradients)):
+            np.testing.assert_allclose(run(xs).numpy(), want.numpy(), rtol=1e-12)
+    slope = fb.sum(want * xs).item()
+    for tangent in (
+        lambda xs: fb.jvp(total, (xs,), (xs,))[1],
+        lambda xs: fb.sum(fb.vmap(lambda x: fb.jvp(each, (x,), (x,))[1])(xs)),
+    ):
+        for run in (tangent, fb.jit(tangent)):
+            np.testing.assert_allclose(run(xs).item(), slope, rtol=1e-12)

@@ -67,6 +67,8 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         if t.device is not device:
             raise device_mismatch(op.shown, list(zip(op.operand_names(len(inputs)), inputs, strict=True)))
     given, inputs = inputs, _promote(op, inputs)
+    if hooks.tracing and hooks.levels and (trace := hooks.trace()) is not None:
+        inputs = trace.entered(inputs)
     try:
         inferred = op.infer(*inputs, **params)
     except ShapeError as e:

@@ -156,6 +156,10 @@ class Trace:
         self.sources.append(Source(number, aval, kind, payload, name))
         return number
 
+    def entered(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The operands of an operation that is about to be checked for tracking; a body puts its own in place of some."""
+        return inputs
+
     def require_device(self, device: Device) -> None:
         """Raise unless a device is the graph's: a graph lives on one device."""
         if self.device is None:

@@ -43,6 +43,8 @@ class Body(Trace):
         steps: How often a scan runs it; None where that is not known, or known to be once.
     """
 
+    enters = True  # whether operands of levels around it are leaves
+
     def __init__(self, name: str, device: Device | None, steps: int | None = None, alone: bool = False) -> None:
         super().__init__(name, None if alone else current.get())
         self.device = device or self.device
@@ -53,6 +55,7 @@ class Body(Trace):
         self.blocks: list[tuple[Any, int, int | None]] = []  # keys: the generator, the first of a step, how many
         self.finders: dict[int, Callable[[], Any] | None] = {}
         self._tracked: set[int] = set()
+        self._entered: dict[int, Tensor] = {}
         self._outputs: list[int] = []
 
     @property
@@ -83,8 +86,29 @@ class Body(Trace):
     def own(self, t: Tensor) -> Tensor:
         """A handle of this trace on a tensor from outside, which may be rebound here."""
         made = self.handle(self.number(t), t.device, user_line(), t.label)
-        made.node, made.slot = t.node, t.slot
+        (inside,) = self.entered((t,))
+        made.node, made.slot = inside.node, inside.slot
         return made
+
+    def entered(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Operands, with leaves of this trace for those of a level around it. Their values beneath the level may be tracked or
+        have tangents, which their handles do not show; so what is detached from them here is marked as what is detached from
+        tracked values is."""
+        if not (self.enters and self.records):
+            return inputs
+        return tuple([self._inside(t) if t.node is None and isinstance(t.storage.data, Inner) else t for t in inputs])
+
+    def _inside(self, t: Tensor) -> Tensor:
+        data = t.storage.data
+        if not (isinstance(data, Inner) and data.level.running and data.level.trace is not self and t.dtype.is_inexact):
+            return t
+        number = self.number(t)
+        found = self._entered.get(number)
+        if found is None:
+            found = self._entered[number] = self.handle(number, t.device, user_line(), t.label)
+            self._tracked.add(number)
+            self.leaves.append(make_leaf(found))
+        return found
 
     def lift(self, t: Tensor, data: Traced) -> int:
         if self.parent is None or not (data.trace.running and data.trace.within()):
@@ -171,6 +195,7 @@ class Body(Trace):
 
     def finish(self, outputs: Sequence[Tensor]) -> None:
         """Set its outputs."""
+        outputs = self.entered(tuple(outputs))
         self._outputs = [self.number(t) for t in outputs]
         if self.records:
             self._outputs = self._cut(self._outputs, [t.node is not None for t in outputs])

@@ -190,6 +190,8 @@ class _RuleBody(Body):
         draws: Whether it may draw random numbers.
     """
 
+    enters = False  # a rule's derivatives are by its arguments; what it captures is refused where it has a derivative
+
     def __init__(self, name: str, device: Device, draws: bool) -> None:
         super().__init__(name, device)
         self._draws = draws
