@@ -358,3 +358,28 @@ def test_results_of_integers_trees_and_numbers_of_the_call_go_through_a_rule_in_
     for power in (0.5, 0.7):
         assert compiled(START, power).item() == pytest.approx(fb.grad(loss)(START, power).item(), rel=1e-12)
     assert compiled.traces == 1
+
+
+def test_a_rule_that_captures_a_value_of_a_branch_of_examples_is_refused_not_differentiated_by_zero() -> None:
+    def scaled(factor: fb.Tensor) -> Callable[[fb.Tensor], fb.Tensor]:
+        @fb.custom_vjp
+        def fn(x: fb.Tensor) -> fb.Tensor:
+            return x * factor
+
+        fn.defvjp(lambda x: (fn(x), None), lambda residuals, g: (g * 2.0,))
+        return fn
+
+    def each(x: fb.Tensor, detached: bool = False) -> fb.Tensor:
+        def branch(y: fb.Tensor) -> fb.Tensor:
+            factor = fb.sum(y) * 2.0
+            return fb.sum(scaled(factor.detach() if detached else factor)(fb.ones(2)))
+
+        result: fb.Tensor = fb.cond(fb.sum(x) > 0, branch, fb.sum, x)
+        return result
+
+    xs = fb.asarray([[1.0, 2.0], [3.0, -4.0]])
+    with pytest.raises(fb.GradientError, match=r"capture x\.detach"):
+        fb.grad(lambda xs: fb.sum(fb.vmap(each)(xs)))(xs)
+    constant = lambda xs: fb.sum(fb.vmap(lambda x: each(x, detached=True))(xs))  # noqa: E731
+    assert constant(xs).item() == 11.0
+    assert fb.grad(constant)(xs).tolist() == [[0.0, 0.0], [1.0, 1.0]]
