@@ -33,6 +33,7 @@ PLACES = [("numpy", False), ("torch:cpu", False), ("cpu", True)]
 
 # arguments that are no magnitudes, and stay as they are
 FIXED = {"sign", "q", "probability"}
+BOUNDED = {("binary_cross_entropy_with_logits", "target")}
 # their results are known by values, or are whole numbers and choices, which one rounding may change
 LEFT_OUT = {
     "argwhere", "flatnonzero", "nonzero", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
@@ -87,7 +88,7 @@ def rounded(call: Call, profile: str, half: str) -> dict[str, Any]:
     out = dict(call.arrays)
     for key, value in out.items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            fixed = key in FIXED or call.name == "binary_cross_entropy"
+            fixed = key in FIXED or call.name == "binary_cross_entropy" or (call.name, key) in BOUNDED
             made = (value if fixed else PROFILES[profile](value)).astype(np.float64)
             out[key] = made.astype(HALVES[half]).astype(np.float64)
     return out

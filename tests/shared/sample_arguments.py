@@ -259,7 +259,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (F, np.asarray([0, 2]), V),
     "nll_loss": (F, np.asarray([0, 2]), V),
     "binary_cross_entropy": (P / 4, P / 4, P),
-    "binary_cross_entropy_with_logits": (F, P, P, V),
+    "binary_cross_entropy_with_logits": (F, P / 4, P, V),
     "gaussian_nll_loss": (F, F, P),
     "hinge_embedding_loss": (F, np.sign(F)),
     "soft_margin_loss": (F, np.sign(F)),

@@ -232,7 +232,7 @@ def test_autocast_narrows_products_and_widens_sums_inside_graphs_too() -> None:
             fb.mean(rows),
             fb.var(rows),
             fb.mse_loss(rows, rows),
-            fb.binary_cross_entropy_with_logits(rows, rows),
+            fb.binary_cross_entropy_with_logits(rows, fb.sigmoid(rows)),
             fb.cross_entropy(rows, fb.zeros((2,), dtype=fb.int64)),
             fb.relu(y),
             fb.scaled_dot_product_attention(rows, rows, rows),

@@ -188,9 +188,9 @@ _loss(
 )
 _loss(
     "bce_with_logits",
-    "fb.binary_cross_entropy_with_logits({0}, {1})",
-    "np.mean(np.logaddexp({0}, 0) - {0} * {1})",
-    "torch.nn.functional.binary_cross_entropy_with_logits({0}, {1})",
+    "fb.binary_cross_entropy_with_logits({0}, fb.sigmoid({1}))",
+    "np.mean(np.logaddexp({0}, 0) - {0} / (1 + np.exp(-{1})))",
+    "torch.nn.functional.binary_cross_entropy_with_logits({0}, torch.sigmoid({1}))",
     slack="np.mean(e({0}) + e({0} * {1}))",
 )
 _loss(
