@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 from firebrick.autodiff.residuals import Value, keep
@@ -24,9 +24,6 @@ from firebrick.core.levels import innermost
 from firebrick.core.op import Op
 from firebrick.core.planned import OpPlan
 from firebrick.core.tensor import Tensor
-
-if TYPE_CHECKING:
-    pass  # also a decorator
 
 R = TypeVar("R")
 _ids = count(1)
