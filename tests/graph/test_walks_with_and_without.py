@@ -1,5 +1,8 @@
-"""One visit gives the walk from a function's roots and the walk that also goes through what the function is shown: both are what
-walks of their own would be. State that begins with a call is so found without visiting a model of thousands of tensors again."""
+"""One visit gives the walk from a function's roots and the walk that also goes through what the function is shown.
+
+Both are what walks of their own would be. So state that begins with a call is found without visiting a model of thousands of
+tensors once more.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def step(model: Scaled, optimizer: Any, batch: dict[str, Any]) -> fb.Tensor:
 
 
 def by_label(model: Any, optimizer: Any, batch: dict[str, Any]) -> str:
-    return str(model.inner.weight.label) + "{0.scale}".format(model)  # noqa: UP032 - reads any attribute by a text
+    return str(model.inner.weight.label) + "{0.scale}".format(model)  # noqa: UP030, UP032 - reads any attribute by a text
 
 
 def _state(walk: Walk) -> dict[str, Any]:
