@@ -350,7 +350,9 @@ def test_prompts_that_do_not_fit_are_refused(cat: Path, run: Run) -> None:
         (("--prompt", "a", "--temperature", "nan"), "nan is not a finite number"),
         (("--prompt", "a", "--temperature", "inf"), "inf is not a finite number"),
         (("--prompt", "a", "--top-p", "nan"), "nan is not a finite number"),
-        (("--prompt", "a", "--beams", 2, "--top-k", 3), "nothing is drawn with --beams"),
+        (("--prompt", "a", "--beams", 2, "--top-k", 3), "nothing is drawn with --beams; leave --top-k out"),
+        (("--prompt", "a", "--beams", 2, "--temperature", 0.8), "nothing is drawn with --beams; leave --temperature out"),
+        (("--prompt", "a", "--beams", 2, "--seed", 1, "--top-p", 1), "leave --top-p and --seed out"),
         ((), "Missing option '--prompt'"),
     ):
         assert message in said(run("generate", cat, *arguments), 2)

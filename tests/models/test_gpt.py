@@ -357,6 +357,7 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: models.generate(model, [1], max_tokens=1, stop=40), fb.OutOfRangeError, r"tokens of stop lie in \[0, 40\)"),
         (lambda: models.generate(model, [1], max_tokens=1, beams=2, top_k=2), fb.ConfigError, "nothing is drawn with beams"),
         (lambda: models.generate(model, [1], max_tokens=1, beams=2, top_p=0.5), fb.ConfigError, "nothing is drawn with beams"),
+        (lambda: models.generate(model, [1], max_tokens=1, beams=2, temperature=2.0), fb.ConfigError, "nothing is drawn with"),
         (lambda: models.generate(model, [1], max_tokens=1, generator=3), fb.ConfigError, "generator is a Generator"),
         (lambda: models.generate(model, [1], max_tokens=1, on_token=3), fb.ConfigError, "on_token is a function"),
         (lambda: models.generate(None, [1], max_tokens=1), fb.ConfigError, "takes a language model"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from firebrick import models
 from firebrick.cli import language
@@ -19,6 +20,7 @@ from firebrick.data import TextStream
 from firebrick.models import GPT
 from firebrick.random import Generator
 
+_DRAWING = ("temperature", "top_k", "top_p", "seed")
 _KEPT = 2  # one of so many parts of the context is kept where it is full
 
 
@@ -62,8 +64,14 @@ def generate(
     for option, given in (("--prompt", prompts), ("--stop", stops)):
         if not all(given):
             raise click.BadParameter("a text has at least one character", param_hint=option)
-    if beams > 1 and (top_k is not None or top_p is not None):
-        raise click.BadParameter("nothing is drawn with --beams; leave --top-k and --top-p out", param_hint="--beams")
+    ctx = click.get_current_context()
+    drawing = [
+        p.opts[0]
+        for p in ctx.command.params
+        if p.name in _DRAWING and ctx.get_parameter_source(p.name) is ParameterSource.COMMANDLINE
+    ]
+    if beams > 1 and drawing:
+        raise click.BadParameter(f"nothing is drawn with --beams; leave {' and '.join(drawing)} out", param_hint="--beams")
     model, found = load_run(run, best=best, device=device)
     if task_of(found.config) is not language or not isinstance(model, GPT):
         raise click.BadParameter(

@@ -241,8 +241,9 @@ def _settings(
     width = whole("generate", "beams", beams, 1)
     if width > 1 and on_token is not None:
         raise ConfigError("generate: beams are known at the end only", "on_token with beams", "leave one of them out")
-    if width > 1 and (top_k is not None or top_p is not None):
-        raise ConfigError("generate: nothing is drawn with beams", "top_k or top_p with beams", "leave one of them out")
+    if width > 1 and (top_k is not None or top_p is not None or heat not in (0, 1)):
+        settings = "top_k, top_p or a temperature with beams"
+        raise ConfigError("generate: nothing is drawn with beams", settings, "leave one of them out")
     if generator is not None and not isinstance(generator, Generator):
         raise ConfigError("generate: generator is a Generator", f"{generator!r:.60}", "pass fb.random.Generator(0)")
     if on_token is not None and not callable(on_token):
