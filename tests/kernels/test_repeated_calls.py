@@ -204,3 +204,53 @@ def test_a_plan_does_not_keep_the_code_of_a_kernel_that_others_have_replaced(mon
     assert programs[-1]() is not None
     monkeypatch.setitem(globals(), "FACTOR", 0.0)
     assert scaled(x, 1.0).tolist() == [[0.0] * 2] * 2
+
+
+class Settings:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+SETTINGS = Settings(1.0)
+
+
+@K
+def by_settings(x: K.In[F, "n"], y: K.Out[F, "n"]):
+    i = K.index()
+    y[i] = x[i] * SETTINGS.factor
+
+
+def test_objects_that_a_kernel_used_are_not_kept_by_its_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    from firebrick.functions import kernels
+
+    monkeypatch.setattr(kernels, "_KEPT", 3)
+    monkeypatch.setitem(globals(), "SETTINGS", SETTINGS)
+    x, used = fb.ones(3), []
+    for factor in range(8):
+        held = globals()["SETTINGS"] = Settings(float(factor))  # not by monkeypatch, which keeps what it replaces
+        used.append(ref(held))
+        for _ in range(CALLS if factor % 2 else 1):
+            assert by_settings(x).tolist() == [factor] * 3
+    del held
+    assert [s() is None for s in used[:4]] == [True] * 4
+
+
+def test_objects_that_are_not_named_are_those_of_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    op, operands, params = scaled.operation(fb.ones((2, 2)), 1.0)
+    for factor in (2.0, 2.0, 2.0, 2.0, 3.0, 2.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        assert op(*operands, **params | {"captures": None}).tolist() == [[factor] * 2] * 2
+
+
+def test_a_number_that_comes_back_after_many_others_has_a_plan_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from firebrick.functions import kernels
+
+    monkeypatch.setattr(kernels, "_KEPT", 3)
+    x = fb.ones((4, 2))
+    for factor in (1.0, 2.0, 3.0, 4.0, 5.0, 1.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        for _ in range(CALLS):
+            scaled(x, 1.0)
+    op, operands, params = scaled.operation(x, 1.0)
+    plan = op.plans[planned.key_of(op, operands, params)]
+    assert plan.kernel(*[t.storage.data for t in operands]).tolist() == [[1.0] * 2] * 4

@@ -59,7 +59,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         except (AttributeError, TypeError, ValueError):
             plan = None
         if type(plan) is planned.OpPlan and plan.backend is inputs[0].device.backend and plan.settings is config.compiled_with:
-            found = planned.run(plan, op, inputs)
+            found = planned.run(plan, op, inputs, params)
             if found is not None:
                 return found
     device = inputs[0].device

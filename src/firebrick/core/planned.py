@@ -39,7 +39,7 @@ class OpPlan:
         single: Whether the operation returns a tensor, not a tuple.
         view: Whether a result may share memory with the first operand.
         tracks: Whether a gradient may flow through it.
-        params: The parameters.
+        params: The parameters; none of an operation in the kernel language, whose objects from outside it would keep.
         dtypes: NumPy's dtypes of the results.
         nbytes: Bytes of the results.
         one: Of an operation with one result: its shape and dtype, NumPy's dtype and its bytes; else None.
@@ -58,7 +58,8 @@ class OpPlan:
         params: dict[str, Any], single: bool,
     ) -> None:  # fmt: skip
         self.backend, self.kernel, self.in_avals, self.avals, self.single = backend, kernel, in_avals, avals, single
-        self.params, self.view, self.settings = params, op.view is not None, config.compiled_with
+        self.params = params if op.program is None else {}
+        self.view, self.settings = op.view is not None, config.compiled_with
         self.tracks = op.differentiable and any(a.dtype.is_inexact for a in avals)
         self.dtypes, self.nbytes = tuple(a.dtype.np for a in avals), tuple(a.nbytes for a in avals)
         self.of_gradients = self if op.program is None else None
@@ -84,8 +85,8 @@ def key_of(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any
         key = (x.device, x.dtype, x.shape, y.device, y.dtype, y.shape)
     else:
         key = tuple([v for t in inputs for v in (t.device, t.dtype, t.shape)])
-    if op.program is not None:  # its captures are objects, which it compares itself
-        return (*key, dumps((params["statics"], params["constants"]), _FORMAT), params["captures"])
+    if op.program is not None:  # without a number, its captures are the objects that are there when it runs
+        return (*key, dumps((params["statics"], params["constants"]), _FORMAT), params["captures"].number)
     return (*key, dumps(params, _FORMAT)) if params else key
 
 
@@ -103,9 +104,16 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
 
 
-def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
+def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any]) -> Any:
     """The results, recorded if an operand is tracked; None if the general path must run: an engine's error, or a result that is
-    not as planned, is reported there."""
+    not as planned, is reported there.
+
+    Args:
+        plan: Of the operation.
+        op: The operation.
+        inputs: Its operands.
+        params: Its parameters, which are the plan's.
+    """
     first = inputs[0]
     shown = first.storage  # read once, as its data: another thread's program may replace them
     data = shown.data
@@ -133,7 +141,7 @@ def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
             for t in inputs:
                 if t.node is not None:
                     if hooks.grad_enabled():
-                        hooks.record(op, inputs, plan.params, (made,), plan.of_gradients)
+                        hooks.record(op, inputs, plan.params or params, (made,), plan.of_gradients)
                     break
         return made if plan.single else (made,)
     results = (result,) if type(result) is not tuple else result
@@ -149,6 +157,6 @@ def run(plan: OpPlan, op: Op, inputs: tuple[Tensor, ...]) -> Any:
         for t in inputs:
             if t.node is not None:
                 if hooks.grad_enabled():
-                    hooks.record(op, inputs, plan.params, tuple(outputs), plan.of_gradients)
+                    hooks.record(op, inputs, plan.params or params, tuple(outputs), plan.of_gradients)
                 break
     return outputs[0] if plan.single else tuple(outputs)

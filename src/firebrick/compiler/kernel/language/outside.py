@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from firebrick.compiler.kernel.language.source import Source
 
 _MISSING = object()
+_numbers = count()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +50,13 @@ class Outside:
 
     Args:
         items: (place, object), in the order of their use.
+
+    Attributes:
+        number: Of this one, which no other has: it stands for the objects in keys that must not keep them.
     """
 
     def __init__(self, items: Iterable[tuple[Place, Any]] = ()) -> None:
+        self.number = next(_numbers)
         self._items = dict(items)
         self._exact = tuple((p, exact(v)) for p, v in self._items.items())
         self._hash = hash(self._exact)  # it is a part of the key of each call
