@@ -253,3 +253,20 @@ def test_a_call_with_other_operands_is_an_error() -> None:
         operation(fb.asarray(X), fb.asarray(X))
     with pytest.raises(fb.ExecutionError, match=r"infer\(\*operands, \*\*params\) of own"):
         operation(fb.asarray(X), scale=2)
+
+
+def test_results_of_a_reference_are_memory_of_their_own() -> None:
+    kept = np.zeros(2, np.float32)
+
+    def same_buffer(x: Any) -> Any:
+        kept[:] = x[:2]
+        return kept, kept, x
+
+    op = fb.op(
+        "same_buffer", infer=lambda x: [((2,), x.dtype), ((2,), x.dtype), x], reference=same_buffer, dtypes=("float32",),
+        samples=lambda rng, dtype: [(rng.normal(size=4).astype(dtype),)], vjp=None,
+    )  # fmt: skip
+    found = [op(fb.full((3,), float(k))) for k in range(6)]
+    for k, (a, b, whole) in enumerate(found):
+        assert a.tolist() == b.tolist() == [k, k]
+        assert whole.tolist() == [k, k, k]
