@@ -151,7 +151,8 @@ def main() -> int:
     p.add_argument("--only", nargs="+", default=list(WORKLOADS), choices=WORKLOADS, help="workloads (all)")
     p.add_argument("--threads", type=int, default=2, help="threads, and cores, of each contender (2)")
     p.add_argument("--rounds", type=int, default=15, help="rounds of warm calls (15)")
-    p.add_argument("--calls", type=int, default=8, help="calls of a contender in a round, one after another (8)")
+    p.add_argument("--calls", type=int, default=20, help="calls of a contender in a round, one after another (20)")
+    p.add_argument("--warm", type=int, default=20, help="calls before them that do not count (20)")
     p.add_argument("--rest", type=float, default=0.05, help="seconds of sleep before a contender's calls (0.05)")
     p.add_argument("--first-rounds", type=int, default=3, help="processes of first calls (3)")
     p.add_argument(
@@ -168,7 +169,7 @@ def main() -> int:
         args.threads = 1
     if len(args.only) > 1:  # each in a process of its own: what one leaves in the heap changes the times of the next
         options = ["--threads", args.threads, "--rounds", args.rounds, "--first-rounds", args.first_rounds]
-        options += ["--calls", args.calls, "--rest", args.rest]
+        options += ["--calls", args.calls, "--warm", args.warm, "--rest", args.rest]
         options += ["--processor"] * args.processor
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         for name in args.only:
@@ -194,7 +195,7 @@ def main() -> int:
             _agree(name, *results)
         timed: dict[str, Callable[[], Any]] = {c: lambda f=f, given=given: f(*given) for c, (f, given) in calls.items()}
         clock = process_time if args.processor else perf_counter
-        found = interleaved(name, timed, args.calls, args.rounds, clock, args.rest)
+        found = interleaved(name, timed, args.calls, args.rounds, clock, args.rest, args.warm)
         print("\n".join(found.rows()))
         firsts = {c: sorted(_first_calls(name, c, args.first_rounds)) for c in contenders if args.first_rounds}
         for c, times in firsts.items():

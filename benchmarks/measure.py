@@ -46,7 +46,7 @@ HEAD = f"{'workload':<34} {'contender':<22} {'median µs':>12} {'25 % µs':>12} 
 
 def interleaved(
     name: str, contenders: dict[str, Callable[[], Any]], calls: int, rounds: int = 15,
-    clock: Callable[[], float] = perf_counter, rest: float = 0.0, **more: Any,
+    clock: Callable[[], float] = perf_counter, rest: float = 0.0, warm: int = 0, **more: Any,
 ) -> Result:  # fmt: skip
     """Time ``calls`` calls of each contender, in turn, ``rounds`` times; the first round warms up and does not count.
 
@@ -58,6 +58,8 @@ def interleaved(
         clock: Seconds.
         rest: Seconds of sleep before each turn, for contenders in one process whose threads go on to wait actively after their
             work: they would hold the cores that the next contender needs.
+        warm: Calls of a turn that come first and do not count: after a sleep, and after the other contender's work, neither the
+            cores nor the caches are as in a program that goes on calling.
         **more: Fields of the result.
     """
     seconds: dict[str, list[float]] = {c: [] for c in contenders}
@@ -65,6 +67,8 @@ def interleaved(
         for c, fn in contenders.items():
             if rest:
                 sleep(rest)
+            for _ in range(warm):
+                fn()
             start = clock()
             for _ in range(calls):
                 fn()
