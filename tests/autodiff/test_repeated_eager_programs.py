@@ -110,8 +110,8 @@ def test_large_operands_too() -> None:
 def test_a_plan_that_computes_another_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     run = planned.run
 
-    def first_row(plan: Any, op: Any, inputs: Any) -> Any:
-        found = run(plan, op, inputs)
+    def first_row(plan: Any, op: Any, inputs: Any, params: Any) -> Any:
+        found = run(plan, op, inputs, params)
         return fb.zeros_like(found) if op.name == "multiply" and found is not None else found
 
     monkeypatch.setattr(planned, "run", first_row)
