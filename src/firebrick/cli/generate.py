@@ -69,6 +69,7 @@ def generate(
         p.opts[0]
         for p in ctx.command.params
         if p.name in _DRAWING and ctx.get_parameter_source(p.name) is ParameterSource.COMMANDLINE
+        if not (p.name == "temperature" and temperature == 0)  # at which nothing is drawn either
     ]
     if beams > 1 and drawing:
         raise click.BadParameter(f"nothing is drawn with --beams; leave {' and '.join(drawing)} out", param_hint="--beams")
