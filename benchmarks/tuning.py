@@ -58,11 +58,14 @@ def compared(work: Work, rounds: int, calls: int, any_order: bool) -> measure.Re
     """
     import firebrick as fb
     from firebrick.compiler.tune import choice
+    from firebrick.compiler.tune.whole_programs import CALLS
 
     before, start = {c.problem.id for c in choice.choices()}, perf_counter()
     for deterministic in (True, False) if any_order else (True,):
         with fb.config.scope(tune="on", deterministic=deterministic):
-            _program(work)()
+            program = _program(work)
+            for _ in range(CALLS + 2):  # after which the whole program has decided on its variants
+                program()
     took = perf_counter() - start
     contenders = {
         name: _bound(_program(work), settings)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from slow_variants import chosen_in_trial, take_turns
 
 import firebrick as fb
-from firebrick.cli.tune import ROUNDS, WARM, _whole_program
 from firebrick.compiler.tune import choice
-from firebrick.compiler.tune.records import Record
-from firebrick.compiler.tune.variant import KernelProblem, KernelVariant
 
 Run = Callable[..., Result]
 
@@ -95,16 +92,6 @@ def test_what_is_not_kept_or_not_compiled_is_said(run: Run, file: Path) -> None:
         assert "no kernel with variants" in run(*arguments).output
 
 
-def chosen_in_trial(monkeypatch: pytest.MonkeyPatch, name: str = "threads=1") -> None:
-    """Have every search find that a variant is the fastest."""
-
-    def found(problem: KernelProblem, variants: Sequence[KernelVariant], *_: object) -> Record:
-        names = [v.name for v in variants]
-        return Record(problem.id, problem.structure, problem.text, name if name in names else names[0])
-
-    monkeypatch.setattr("firebrick.compiler.tune.searching.search", found)
-
-
 ARGUMENTS = ("--input", "float32[480,256]", "--input", "float32[560,256]")
 
 
@@ -113,28 +100,13 @@ def test_variants_that_make_the_program_slower_are_not_kept(
     run: Run, file: Path, slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen_in_trial(monkeypatch)
-    times = (3e-6, 4e-6) if slower else (4e-6, 3e-6)
-    monkeypatch.setattr("firebrick.cli.tune._whole_program", lambda call: times)
+    take_turns(monkeypatch, 4e-6 if slower else 3e-6, 3e-6 if slower else 4e-6)
     result = run("tune", f"{file}:scores", *ARGUMENTS)
     assert result.exit_code == 0, result.output
-    text = "the program takes 4 µs with new variants of kernels, and 3 µs with the defaults, which it keeps"
+    text = "defaults are kept: a program took 4 µs with variants, and 3 µs without"
     assert (text in result.output) is slower
     assert ("threads=1" in result.output) is not slower
     choice.forget()
     with fb.config.scope(tune="cached"):
         fb.jit(lambda x, w: fb.softmax(x @ w.mT, axis=-1))(fb.ones((480, 256)), fb.ones((560, 256)))
     assert ("threads=1" in {c.variant for c in choice.choices()}) is not slower
-
-
-def test_the_whole_program_is_measured_with_defaults_and_variants_in_turns() -> None:
-    seen: list[str] = []
-
-    def call() -> None:
-        seen.append(fb.config.tune)
-        if fb.config.tune == "cached":
-            time.sleep(2e-4)
-
-    default, tuned = _whole_program(call)
-    assert seen[:4] == ["off", "off", "cached", "cached"]
-    assert seen.count("off") == seen.count("cached") == 2 * (WARM + ROUNDS)
-    assert tuned > default

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +21,6 @@ VOCABULARY, CONTEXT = 256, 128
 """Sizes of the images, series and texts of the models."""
 ENGINES = ("cpu", "webgpu")
 """The engines that have variants of kernels."""
-WARM, ROUNDS = 3, 15
-"""Rounds of a whole program, with defaults and with variants in turns: those that do not count, and those that do."""
 
 
 @click.command()
@@ -87,7 +83,7 @@ def tune(
                 call()
                 new = [c for c in choices() if c.problem.id not in seen]
                 seen |= {c.problem.id for c in new}
-                found += _faster(new, call) if home.engine == "cpu" else new
+                found += _as_kept(new, call) if home.engine == "cpu" else new
             total += len(found)
             measured += found
             _print(name, found)
@@ -106,39 +102,21 @@ def tune(
     click.echo(f"{count} in {perf_counter() - start:.0f} s; {kept}")
 
 
-def _faster(new: list[Choice], call: Callable[[], Any]) -> list[Choice]:
-    """The choices of a program's new kernels, as they are kept: defaults where the variants do not make the program faster."""
-    from firebrick.compiler.tune.choice import withdraw
+def _as_kept(measured: list[Choice], call: Callable[[], Any]) -> list[Choice]:
+    """The choices of a program's new kernels after the calls that compare the whole program with one of defaults."""
+    from firebrick.compiler.tune.choice import choices, records_of
     from firebrick.compiler.tune.variant import DEFAULT
+    from firebrick.compiler.tune.whole_programs import CALLS
 
-    others = [c.problem for c in new if c.variant != DEFAULT]
-    if not others:
-        return new
-    default, tuned = _whole_program(call)
-    if tuned < default:
-        return new
-    withdraw(others)
-    click.echo(
-        f"the program takes {tuned * 1e6:.0f} µs with new variants of kernels, and {default * 1e6:.0f} µs with the defaults, "
-        "which it keeps"
-    )
-    return [replace(c, variant=DEFAULT) for c in new]
-
-
-def _whole_program(call: Callable[[], Any]) -> tuple[float, float]:
-    """Median seconds of a program with default kernels, and with those that were chosen, called in turns."""
-    from firebrick.core.config import config
-
-    times: dict[str, list[float]] = {"off": [], "cached": []}
-    for number in range(WARM + ROUNDS):
-        for setting, found in times.items():
-            with config.scope(tune=setting):
-                call()  # after the other's calls, caches and threads are not as within a loop
-                start = perf_counter()
-                call()
-                if number >= WARM:
-                    found.append(perf_counter() - start)
-    return median(times["off"]), median(times["cached"])
+    if all(c.variant == DEFAULT for c in measured):
+        return measured
+    for _ in range(CALLS + 1):
+        call()
+    latest = {c.problem.id: c for c in choices()}
+    records = [records_of(c.problem.device).get(c.problem.id) for c in measured]
+    for reason in dict.fromkeys(r.withdrawn for r in records if r is not None and r.withdrawn):
+        click.echo(f"defaults are kept: {reason}")
+    return [latest.get(c.problem.id, c) for c in measured]
 
 
 def _check_kept(measured: list[Choice]) -> None:

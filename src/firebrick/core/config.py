@@ -158,6 +158,7 @@ class Config:
         object.__setattr__(self, "_values", {})
         object.__setattr__(self, "_sources", {})
         object.__setattr__(self, "_more", {})
+        object.__setattr__(self, "_compiled", {name for name, setting in SETTINGS.items() if setting.compiled})
         self._show()
         self.load_environment()
 
@@ -204,8 +205,18 @@ class Config:
         """Set every setting as an instance attribute, which Python finds without calling ``__getattr__``."""
         shown = {name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()}
         self.__dict__.update(shown)
-        compiled = tuple(shown[name] for name, setting in SETTINGS.items() if setting.compiled)
+        compiled = tuple(shown[name] for name in SETTINGS if name in self._compiled)
         self.__dict__["compiled_with"] = (*compiled, *self._more.values())
+
+    def compile_by(self, name: str) -> None:
+        """Have engines read a setting while they compile, from now on, which they do not by default.
+
+        Args:
+            name: Of the setting.
+        """
+        if name not in self._compiled:
+            self._compiled.add(name)
+            self._show()
 
     def compile_with(self, name: str, value: Any) -> None:
         """Set something that is no setting, and that engines read while they compile, such as the choices of the autotuner.

@@ -33,7 +33,9 @@ from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.tune import choice
 from firebrick.compiler.tune.compared import collected, compare, untuned
+from firebrick.compiler.tune.whole_programs import keep_if_faster
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -110,6 +112,8 @@ class CpuBackend(HostBackend):
         program.notes += [f"tuned: {name!r} computes {problem.text}" for problem, name, _ in tuned]
         if tuned and config.verify_every:
             compare(program, config.verify_every, tuned, lambda: self._untuned(graph, device, given, ready))
+        if tuned and choice.measures():
+            keep_if_faster(program, tuned, lambda: self._untuned(graph, device, given, ready))
         return program
 
     def _untuned(self, graph: Graph, device: Device, given: tuple[int, ...], ready: tuple[int, ...]) -> Executable:

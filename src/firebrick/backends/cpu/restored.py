@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from firebrick.backends.cpu.native import Linked, functions
+from firebrick.backends.cpu.runtime.pool import shared_pool
 from firebrick.backends.cpu.tuning import device_key
 from firebrick.compiler import Executable, Kernel, Plan, Step, choose, reuse, write
 from firebrick.compiler.fusion.policy import in_force
@@ -75,7 +76,8 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
     if found is None:
         return None
     tables, text = found
-    settings = astuple(in_force(POLICY)), astuple(Target.host()), config.compiled_with, stamp(device_key())
+    chosen = stamp(device_key(), shared_pool().threads)
+    settings = astuple(in_force(POLICY)), astuple(Target.host()), config.compiled_with, chosen
     return Form(tables, text + json.dumps([sorted(donate), list(ready), *settings]).encode())
 
 

@@ -112,9 +112,10 @@ def records_of(device: str) -> Records:
 
 def active(device: str) -> bool:
     """Whether anything but defaults may be chosen on a device."""
-    if _state.forced or _state.pinned:
-        return True
-    return config.tune == "on" or (config.tune == "cached" and len(records_of(device)) > 0)
+    measured = config.tune == "on" or (config.tune == "cached" and len(records_of(device)) > 0)
+    if measured:
+        config.compile_by("num_threads")  # since what is chosen depends on it
+    return measured or bool(_state.forced) or bool(_state.pinned)
 
 
 def forces() -> bool:
@@ -122,13 +123,18 @@ def forces() -> bool:
     return bool(_state.forced)
 
 
-def stamp(device: str) -> str:
-    """Identifies all choices in force on a device; empty if all are defaults."""
+def measures() -> bool:
+    """Whether variants are chosen by what is measured in this process, and neither by ``force_variant`` nor by ``pin``."""
+    return config.tune == "on" and not _state.forced and _state.pinned is None
+
+
+def stamp(device: str, threads: int) -> str:
+    """Identifies all choices in force on a device for a number of threads; empty if all are defaults."""
     if not active(device):
         return ""
     pins = sorted((_state.pinned or {}).items())
     found = records_of(device).stamp if config.tune != "off" else ""
-    return blake2b(repr((found, _state.patterns(), pins)).encode(), digest_size=16).hexdigest()
+    return blake2b(repr((found, _state.patterns(), pins, threads)).encode(), digest_size=16).hexdigest()
 
 
 def chosen(problem: KernelProblem, variants: Sequence[KernelVariant], search: Search | None = None) -> KernelVariant:
@@ -176,7 +182,7 @@ def chosen(problem: KernelProblem, variants: Sequence[KernelVariant], search: Se
             name = record.any_order if any_order and record.any_order is not None else record.choice
             usable = valid.get(name) if name not in records.barred(problem.structure) else None
             if usable is not None and (any_order or usable.order == default.order):
-                found, reason = usable, "the fastest that was measured"
+                found, reason = usable, record.withdrawn or "the fastest that was measured"
     if found is None:
         found, reason = default, "not tuned" if config.tune != "off" else "tuning is off"
     with _state.lock:
@@ -296,17 +302,18 @@ def bar(problem: KernelProblem, variant: str, reason: str) -> None:
     _state.changed()
 
 
-def withdraw(problems: Iterable[KernelProblem]) -> None:
+def withdraw(problems: Iterable[KernelProblem], reason: str) -> None:
     """Compute problems by their defaults, although other variants were faster alone.
 
     Args:
         problems: Problems whose variants made a whole program slower.
+        reason: What was measured.
     """
     for problem in problems:
         record = records_of(problem.device).get(problem.id)
         if record is not None:
             any_order = None if record.any_order is None else DEFAULT
-            records_of(problem.device).add(replace(record, choice=DEFAULT, any_order=any_order))
+            records_of(problem.device).add(replace(record, choice=DEFAULT, any_order=any_order, withdrawn=reason))
     _state.barred += 1
     _state.changed()
 

@@ -39,6 +39,7 @@ class Record:
         any_order: Name of the fastest variant of any order; None if only the default's order was tried.
         times: Median microseconds by names of variants.
         barred: Reasons by names of variants that are wrong. They are not to be used for any sizes of the structure.
+        withdrawn: Why the default is chosen although another variant was faster alone; empty if it is not so.
     """
 
     problem: str
@@ -48,6 +49,7 @@ class Record:
     any_order: str | None = None
     times: dict[str, float] = field(default_factory=dict)
     barred: dict[str, str] = field(default_factory=dict)
+    withdrawn: str = ""
 
 
 class Records(Mapping[str, Record]):
@@ -136,7 +138,7 @@ def _sources() -> str | None:
 
 
 def _checked(r: Record) -> Record:
-    texts: list[Any] = [r.problem, r.structure, r.text, r.choice, *r.times, *r.barred, *r.barred.values()]
+    texts: list[Any] = [r.problem, r.structure, r.text, r.choice, r.withdrawn, *r.times, *r.barred, *r.barred.values()]
     if not all(isinstance(x, str) for x in texts) or not isinstance(r.any_order, str | None):
         raise ValueError("a record of another form")
     if not all(isinstance(x, float | int) for x in r.times.values()):
