@@ -75,7 +75,26 @@ CASES = [
     # a tap that meets the padding of all positions, which are rows apart
     ((1, 5, 13, 3), (8, 5, 2, 3), (1, 2), ((1, 1), (1, 0)), (1, 1), 1),
 ]  # fmt: skip
-OTHERS = CASES[::4] + CASES[-4:]
+# few channels in a group: rows of a vector, every second element of several rows and of one, and other geometries
+GROUPED = [
+    ((3, 8, 8, 8), (12, 4, 3, 3), (1, 1), ONE, (1, 1), 2),
+    ((2, 6, 9, 16), (6, 3, 3, 3), (1, 1), ONE, (1, 1), 2),
+    ((3, 10, 16, 16), (15, 2, 3, 3), (2, 2), ONE, (1, 1), 5),
+    ((2, 6, 8, 8), (6, 2, 3, 3), (2, 2), ONE, (1, 1), 3),
+    ((2, 4, 12, 7), (6, 2, 5, 4), (1, 2), ((2, 2), (2, 2)), (1, 1), 2),
+    ((2, 4, 17, 15), (4, 2, 3, 3), (2, 2), ONE, (1, 1), 2),
+    ((2, 4, 16, 31), (4, 2, 3, 3), (4, 2), ((3, 1), (4, 0)), (2, 3), 2),
+    ((2, 32, 5, 6), (32, 16, 2, 6), (1, 1), ((0, 1), (5, 5)), (1, 1), 2),
+    ((2, 34, 4, 4), (34, 17, 3, 3), (1, 1), ONE, (1, 1), 2),
+    ((41, 4, 3, 3), (4, 2, 3, 3), (1, 1), ONE, (1, 1), 2),
+    ((2, 8, 6, 6), (8, 4, 1, 1), (1, 1), NONE, (1, 1), 2),
+    ((2, 8, 16, 16), (8, 4, 3, 1), (2, 2), ((1, 1), (0, 0)), (1, 1), 2),
+    ((2, 8, 2, 2), (8, 4, 2, 2), (2, 2), NONE, (1, 1), 2),
+    ((3, 6, 40), (9, 2, 3), (2,), ((1, 1),), (1,), 3),
+    ((2, 6, 4, 5, 6), (4, 3, 2, 3, 3), (1, 2, 3), ((0, 1), (1, 1), (2, 0)), (1, 1, 1), 2),
+]  # fmt: skip
+CASES += GROUPED
+OTHERS = CASES[: -len(GROUPED) : 4] + CASES[-len(GROUPED) - 4 :]
 
 
 def target_of(width: int) -> Target:
@@ -123,7 +142,7 @@ def test_any_width_of_vectors_computes_convolutions(case, width) -> None:
     run(case, "float64", target_of(width))
 
 
-@pytest.mark.parametrize("case", CASES[-8:], ids=str)
+@pytest.mark.parametrize("case", CASES[-8:] + CASES[-len(GROUPED) - 8 : -len(GROUPED)], ids=str)
 def test_products_over_patches_suit_every_geometry_without_the_special_kernels(case) -> None:
     image, weight, stride, padding, dilation, groups = case
     g, target, rng = (
@@ -144,6 +163,8 @@ def test_products_over_patches_suit_every_geometry_without_the_special_kernels(c
 SPECIAL = {
     "depthwise": ((2, 3, 16, 16), (3, 1, 3, 3), (1, 1), ONE, (1, 1), 3),
     "depthwise with a stride": ((2, 3, 16, 16), (3, 1, 3, 3), (2, 2), ONE, (1, 1), 3),
+    "few channels in a group": ((2, 32, 9, 9), (32, 16, 3, 3), (2, 2), ONE, (1, 1), 2),
+    "too many channels in a group": ((2, 32, 9, 9), (34, 16, 3, 3), (1, 1), ONE, (1, 1), 2),
     "products of taps, then their sums": ((2, 8, 30, 31), (16, 8, 3, 3), (2, 2), ONE, (1, 1), 1),
     "sums of taps": ((2, 3, 40, 41), (8, 3, 3, 3), (1, 1), ONE, (1, 1), 1),
 }  # fmt: skip
@@ -172,11 +193,16 @@ def test_the_algorithm_of_patches_is_a_product_where_the_default_is_another_one(
     assert others == {
         *(("depthwise", side) for side in ("result", "image", "weight")),
         *(("depthwise with a stride", side) for side in ("result", "image", "weight")),
+        *(("few channels in a group", side) for side in ("result", "image", "weight")),
         ("products of taps, then their sums", "image"), ("sums of taps", "weight"),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [((6, 16, 16, 16), (20, 16, 3, 3), (2, 2), ONE, (1, 1), 1), *CASES[-8:-4]], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [((6, 16, 16, 16), (20, 16, 3, 3), (2, 2), ONE, (1, 1), 1), *CASES[-len(GROUPED) - 8 : -len(GROUPED) - 4], *GROUPED[::3]],
+    ids=str,
+)
 def test_any_cut_of_the_grids_gives_the_same_bits(case) -> None:
     assert len({run(case, "float32", target_of(0), cuts) for cuts in (0, 1, 7)}) == 1
 

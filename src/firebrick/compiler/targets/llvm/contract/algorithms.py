@@ -12,11 +12,12 @@ from firebrick.compiler.targets.llvm.contract.alternatives import PATCHES, WINOG
 from firebrick.compiler.targets.llvm.contract.blocked import Contraction, contraction
 from firebrick.compiler.targets.llvm.contract.direct import (
     col2im,
-    depthwise,
-    depthwise_residues,
-    depthwise_weight,
+    grouped,
+    grouped_residues,
+    grouped_weight,
     suits_col2im,
     suits_depthwise,
+    suits_groups,
 )
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue
 from firebrick.compiler.targets.llvm.contract.problem import conv, conv_input, conv_weight
@@ -39,8 +40,8 @@ def forward(
         epilogue: Over rows [out of a group] and columns [batch · positions] of each group, such as the bias of channels.
         how: Which algorithm, and which blocks.
     """
-    if epilogue is None and suits_depthwise(g) and how.algorithm != PATCHES:
-        return depthwise(g, target, name)
+    if epilogue is None and (suits_groups(g) or suits_depthwise(g)) and how.algorithm != PATCHES:
+        return grouped(g, target, name)
     t = tiling(g, target, adjoint=False) if how.algorithm == WINOGRAD else None
     if t is not None:
         return winograd(g, t, target, name, epilogue)
@@ -57,10 +58,13 @@ def input_gradient(g: Convolution, target: Target, name: str, how: Alternative =
         how: Which algorithm, and which blocks.
     """
     if how.algorithm != PATCHES:
-        if suits_depthwise(g):
-            return [depthwise(g, target, name, adjoint=True) if set(g.stride) == {1} else depthwise_residues(g, target, name)]
+        few, dense = suits_groups(g) or suits_depthwise(g), set(g.stride) == {1}
+        if few and dense:
+            return [grouped(g, target, name, adjoint=True)]
         if suits_col2im(g, target):
             return [col2im(g, target, name)]
+        if few:
+            return [grouped_residues(g, target, name)]
     t = tiling(g, target, adjoint=True) if how.algorithm == WINOGRAD else None
     if t is not None:
         return [winograd(g, t, target, name)]
@@ -77,8 +81,8 @@ def weight_gradient(g: Convolution, target: Target, name: str, how: Alternative 
         how: Which algorithm, and which blocks.
     """
     if how.algorithm != PATCHES:
-        if suits_depthwise(g):
-            return depthwise_weight(g, target, name)
+        if suits_groups(g) or suits_depthwise(g):
+            return grouped_weight(g, target, name)
         t = tap_sums(g, target)
         if t is not None:
             return tap_sum_kernels(g, t, target, name)

@@ -22,7 +22,7 @@ from firebrick.compiler.targets.llvm.contract.choose import (
     stores_directly,
     tile_cycles,
 )
-from firebrick.compiler.targets.llvm.contract.direct import suits_col2im, suits_depthwise
+from firebrick.compiler.targets.llvm.contract.direct import suits_col2im, suits_depthwise, suits_groups
 from firebrick.compiler.targets.llvm.contract.ir_builder import bytes_of, compute_type
 from firebrick.compiler.targets.llvm.contract.problem import Problem, matrix_layout, problem_of
 from firebrick.compiler.targets.llvm.contract.sides import oriented
@@ -99,9 +99,9 @@ def alternatives(spec: Contract, target: Target) -> list[Alternative]:
     special, winograd = False, False
     if g is not None:
         plain = len(spec.results) == 1 and spec.results[0].expression.op == "load"
-        depthwise = suits_depthwise(g) and (plain or g.direction != FORWARD)
+        few = (suits_groups(g) or suits_depthwise(g)) and (plain or g.direction != FORWARD)
         taps = g.direction not in (FORWARD, INPUT) and tap_sums(g, target) is not None
-        special = depthwise or taps or (g.direction == INPUT and suits_col2im(g, target))
+        special = few or taps or (g.direction == INPUT and suits_col2im(g, target))
         winograd = g.direction in (FORWARD, INPUT) and tiling(g, target, adjoint=g.direction == INPUT) is not None
     found = [] if special else list(_blocks(p, target))
     if special:

@@ -1,15 +1,16 @@
-"""Convolutions as direct sums over the taps of a window, vector by vector along a row of an image.
+"""Convolutions as direct sums over the taps of a window, in vectors of adjacent positions.
 
-Two kernels use this. A depthwise convolution and its input gradient have one channel in each group, so a matrix product would
-have one row. The input gradient of a convolution without padding is computed as ``col2im``: the products of all taps are
-computed for the result's positions only, in scratch memory, one image at a time, and each element of the image sums its own
-products. A convolution of the cotangent would need more multiplications, by zeros beyond its border.
+Convolutions with few channels in a group and their gradients are computed so, depthwise ones among them: a matrix product would
+have few rows, and copy each element of the image for every tap. The input gradient of a convolution without padding is computed
+as ``col2im``: the products of all taps are computed at the positions of the result, in scratch memory, image by image, and
+each element of the image sums its own products. A convolution of the cotangent would need more multiplications, by zeros beyond
+its border.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby, product
 from math import prod
 
@@ -21,13 +22,11 @@ from firebrick.compiler.targets.llvm.contract.ir_builder import (
     Value,
     bytes_of,
     compute_type,
-    constant,
     memory,
     plain,
     vector,
 )
 from firebrick.compiler.targets.llvm.contract.omitted import flag_nan, mend_if, mending
-from firebrick.compiler.targets.llvm.contract.pack import strided
 from firebrick.compiler.targets.llvm.contract.problem import (
     FactorLayout,
     MatrixLayout,
@@ -36,148 +35,14 @@ from firebrick.compiler.targets.llvm.contract.problem import (
     row_major,
     simplified,
 )
+from firebrick.compiler.targets.llvm.contract.tap_vectors import Positions, TapGeometry, TapReader, sum_of_taps
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.views import Digit
 
-
-@dataclass(frozen=True, slots=True)
-class TapGeometry:
-    """For each axis of an image: an output position reads the coordinates ``start + step·position + tap_step·tap``.
-
-    Coordinates outside of [0, size) read 0.
-
-    Attributes:
-        positions: Shape of the output.
-        taps: Number of taps of each axis.
-        sizes: Shape of the input.
-        strides: Strides of the input, in elements.
-        start: Coordinate of position 0 and tap 0.
-        step: Distance of the coordinates of adjacent positions.
-        tap_step: Distance of the coordinates of adjacent taps.
-    """
-
-    positions: tuple[int, ...]
-    taps: tuple[int, ...]
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    start: tuple[int, ...]
-    step: tuple[int, ...]
-    tap_step: tuple[int, ...]
-
-
-def sum_of_taps(
-    e: IRBuilder, w: TapGeometry, at: Sequence[Value], n: int, dtype: str, source: Callable[[int], tuple[str, Value]],
-    factor: Callable[[int], str] | None,
-) -> str:  # fmt: skip
-    """The sum over all taps, in row-major order, of the input for ``n`` adjacent output positions, times the tap's factor.
-
-    Args:
-        e: Builder to append to.
-        w: The window.
-        at: Output position of the first lane.
-        n: Lanes.
-        dtype: Dtype of the input.
-        source: Number of a tap → pointer and offset in elements of the input.
-        factor: Number of a tap → vector that the input is multiplied by; None for 1.
-    """
-    type_ = compute_type(dtype)
-    v = vector(n, type_)
-    beyond = e.lanes_below(e.sub(w.positions[-1], at[-1]), n) if w.positions[-1] % n else None
-    acc: str | None = None
-    # every second element: two adjacent taps are the even and the odd elements of one load
-    pairs = w.step[-1] == 2 and w.tap_step[-1] == 1 and w.strides[-1] == 1
-    even: tuple[tuple[int, ...], str] | None = None  # a tap, and twice as many elements from its first one on
-    for t, tap in enumerate(product(*map(range, w.taps))):
-        each = zip(at, tap, w.start, w.step, w.tap_step, strict=True)
-        coordinate = [e.add(start + tap_step * i, e.mul(p, step)) for p, i, start, step, tap_step in each]
-        all_valid: str | None = None
-        for p, size in zip(coordinate[:-1], w.sizes[:-1], strict=True):
-            valid = e.compare("ult", p, size)
-            all_valid = valid if all_valid is None else e.let(f"and i1 {all_valid}, {valid}")
-        # an invalid coordinate masks all lanes, and costs less than a second mask
-        last = coordinate[-1] if all_valid is None else e.let(f"select i1 {all_valid}, i64 {coordinate[-1]}, i64 {-(1 << 30)}")
-        base, offset = source(t)
-        if pairs:
-            second = even is not None and tap == (*even[0][:-1], even[0][-1] + 1)
-            if even is None or not second:
-                both = e.inside(last, 1, w.sizes[-1], 2 * n)
-                even = tap, e.load(e.at(base, e.dot(coordinate, w.strides, offset), memory(dtype)), 2 * n, dtype, both)
-            x = e.shuffle(even[1], None, list(range(int(second), 2 * n, 2)), 2 * n, type_)
-            even = None if second else even
-        else:
-            mask = e.inside(last, w.step[-1], w.sizes[-1], n)
-            if beyond is not None:
-                mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
-            x = strided(e, e.at(base, e.dot(coordinate, w.strides, offset), memory(dtype)), n, w.step[-1], dtype, mask)
-        if factor is not None:
-            acc = e.fma(x, factor(t), acc or "zeroinitializer", n, type_)
-        else:
-            acc = x if acc is None else e.let(f"fadd {v} {acc}, {x}")
-    return acc or "zeroinitializer"
-
-
-def _in_one_row(w: TapGeometry, source: Sequence[int], written: Sequence[int], n: int) -> bool:
-    """Whether images and results are rows of equal length that a vector of ``n`` lanes has one or several of."""
-    if len(w.positions) != 2 or w.positions != w.sizes or set(w.step) != {1}:
-        return False
-    return n % w.positions[-1] == 0 and all(tuple(s) == (w.positions[-1], 1) for s in (source, written))
-
-
-def rows_of_taps(
-    e: IRBuilder, w: TapGeometry, n: int, dtype: str, image: Callable[[Value], str], factors: Sequence[str],
-    nan: Sequence[str], put: Callable[[str, Value, str | None], None],
-) -> list[str]:  # fmt: skip
-    """The sums over all taps of whole images, ``n`` adjacent elements of which may be of several rows.
-
-    The masks of columns are the same for all vectors; those of rows are needed at the top and at the bottom only.
-
-    Args:
-        e: Builder to append to.
-        w: The window; see ``_in_one_row``.
-        n: Lanes.
-        dtype: Dtype of the image.
-        image: Index of an element → pointer to it; the index may be outside of the image.
-        factors: Of each tap, the vector that the image is multiplied by.
-        nan: Empty, or the first of a sum of the results times 0.
-        put: Stores a vector of results at the index of the first, under a mask.
-
-    Returns:
-        The last of ``nan``.
-    """
-    height, width = w.positions
-    size, v = height * width, vector(n, compute_type(dtype))
-    moved = [[a + b * i for a, b, i in zip(w.start, w.tap_step, tap, strict=True)] for tap in product(*map(range, w.taps))]
-    low, high = min(y for y, _ in moved) * width, max(y for y, _ in moved) * width
-    columns: dict[int, str] = {}
-    # 0, but not to LLVM, which replaces constant masks by shuffles that are slow
-    zero = e.let(f"trunc i64 {e.let('lshr i64 %begin, 63')} to i32")
-    for x in sorted({x for _, x in moved if x}):
-        here = e.let(
-            f"add {vector(n, 'i32')} {e.splat(zero, n, 'i32')}, {constant([str(i % width + x) for i in range(n)], 'i32')}"
-        )
-        columns[x] = e.let(f"icmp ult {vector(n, 'i32')} {here}, {constant([str(width)] * n, 'i32')}")
-    first = min(size, -(min(0, low) // n) * n)
-    last = max(first, (size - max(0, high)) // n * n)
-    for begin, end, inside in ((0, first, False), (first, last, True), (last, size, False)):
-        if begin >= end:
-            continue
-        with e.loop(begin, end, n, [(v, x) for x in nan]) as loop:
-            acc = "zeroinitializer"
-            for (y, x), factor in zip(moved, factors, strict=True):
-                mask = columns.get(x)
-                if not inside:
-                    rows = e.inside(e.add(loop.index, y * width), 1, size, n)
-                    mask = rows if mask is None else e.let(f"and {vector(n, 'i1')} {mask}, {rows}")
-                acc = e.fma(
-                    e.load(image(e.add(loop.index, y * width + x)), n, dtype, mask), factor, acc, n, compute_type(dtype)
-                )
-            beyond = e.lanes_below(e.sub(size, loop.index), n) if size % n and not inside else None
-            put(acc, loop.index, beyond)
-            if beyond is not None:
-                acc = e.let(f"select {vector(n, 'i1')} {beyond}, {v} {acc}, {v} zeroinitializer")
-            loop.next = [e.fma(acc, "zeroinitializer", found, n, compute_type(dtype)) for found in loop.values]
-        nan = loop.values
-    return list(nan)
+FEW = 16
+"""Maximum number of channels and of outputs of a group for which ``grouped_weight`` is expected to be faster."""
+LEAST_TERMS = 16
+"""Minimum number of products that a lane adds before its sum is added to that of the images before."""
 
 
 def suits_depthwise(g: Convolution) -> bool:
@@ -186,84 +51,104 @@ def suits_depthwise(g: Convolution) -> bool:
     return single and 1 <= prod(g.weight[2:]) <= 64 and g.stride[-1] <= 4 and prod(g.result) > 0
 
 
-def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) -> Contraction:
-    """Kernels of a depthwise ``conv``; with ``adjoint``, of its ``conv_input``, for strides of 1.
+def suits_groups(g: Convolution) -> bool:
+    """Whether each group has few channels and outputs, so that products over packed patches would have few rows."""
+    few = g.groups > 1 and g.weight[1] <= FEW and g.weight[0] // g.groups <= FEW
+    return few and 1 <= prod(g.weight[2:]) <= 64 and g.stride[-1] <= 4 and prod(g.result) > 0
 
-    ``bufs`` holds the weight, the image (or the cotangent) and the result, in this order.
+
+def grouped(g: Convolution, target: Target, name: str, adjoint: bool = False) -> Contraction:
+    """Kernels of a ``conv`` with few channels in a group; with ``adjoint``, of its ``conv_input``, for strides of 1.
+
+    A work unit computes some channels of the result from all channels of the group, for one sample, in registers. ``bufs``
+    holds the weight, the image (or the cotangent) and the result, in this order.
 
     Args:
-        g: The convolution; see ``suits_depthwise``.
+        g: The convolution; see ``suits_groups`` and ``suits_depthwise``.
         target: Processor to generate for.
         name: Name of the function.
         adjoint: Whether to compute the gradient of the image.
     """
     (xs, ws, ys), y = g.strides, g.result
+    rows, terms, row_stride, term_stride = g.weight[0] // g.groups, g.weight[1], ws[0], ws[1]
     outer = [(p[0], d, k) for p, d, k in zip(g.padding, g.dilation, g.weight[2:], strict=True)]
     if adjoint:
         w = TapGeometry(g.image[2:], g.weight[2:], y[2:], ys[2:], tuple(p for p, _, _ in outer), (1,) * len(outer),
-                   tuple(-d for _, d, _ in outer))  # fmt: skip
+                        tuple(-d for _, d, _ in outer))  # fmt: skip
         source, written = ys, xs
+        rows, terms, row_stride, term_stride = terms, rows, term_stride, row_stride
     else:
         w = TapGeometry(y[2:], g.weight[2:], g.image[2:], xs[2:], tuple(-p for p, _, _ in outer), g.stride, g.dilation)
         source, written = xs, ys
     type_ = compute_type(g.dtype)
-    lanes = target.width_bits // (8 * bytes_of(type_))
-    in_rows = _in_one_row(w, source[2:], written[2:], lanes)
-    n = lanes if in_rows else min(lanes, 1 << (w.positions[-1] - 1).bit_length())
     e = IRBuilder(target)
     e.start("%entry")
     weight, image, result = (e.operand(i) for i in range(3))
-    taps = list(product(*map(range, w.taps)))
+    reader = TapReader(e, w, g.dtype)
+    n, taps = reader.n, list(product(*map(range, w.taps)))
+    blocks = -(-rows // (target.registers // 2))
+    count = -(-rows // blocks)  # of channels of the result in a work unit
     functions = {}
     if adjoint:
         (whole,) = conv_input(g)
         functions[f"{name}.mend"] = mending(IRBuilder(target, e.declared), whole, f"{name}.mend")
     with e.loop("%begin", "%end") as unit:
-        sample, channel = e.split(unit.index, [g.image[0], g.groups])
-        weights = e.mul(channel, ws[0])
-        factors = []
-        for tap in taps:
-            x = e.load(e.at(weight, e.dot(tap, ws[2:], weights), memory(g.dtype)), 1, g.dtype)
-            factors.append(e.shuffle(x, None, [0] * n, 1, type_))
-        source_offset, result_offset = e.dot([sample, channel], source[:2]), e.dot([sample, channel], written[:2])
+        sample, group, block = e.split(unit.index, [g.image[0], g.groups, blocks])
+        # the last block has the last channels, some of which another one may have too
+        first = e.min(e.mul(block, count), rows - count)
+        weights = e.dot([group, first], [g.weight[0] // g.groups * ws[0], row_stride])
+        plane = e.at(image, e.dot([sample, e.mul(group, terms)], source[:2]), memory(g.dtype))
+        to = e.at(result, e.dot([sample, e.add(e.mul(group, rows), first)], written[:2]), memory(g.dtype))
+
+        def factor(row: int, term: Value, tap: tuple[int, ...]) -> str:
+            at = e.dot([row, term, *tap], [row_stride, term_stride, *ws[2:]], weights)
+            return e.shuffle(e.load(e.at(weight, at, memory(g.dtype)), 1, g.dtype), None, [0] * n, 1, type_)
+
+        kept = [factor(0, 0, tap) for tap in taps] if terms == count == 1 else []
+
+        def put(at: Positions, nan: list[str]) -> list[str]:
+            def add(term: Value, sums: Sequence[str]) -> list[str]:
+                found = list(sums)
+                for t, x in enumerate(at.taps(e.at(plane, e.mul(term, source[1]), memory(g.dtype)))):
+                    found = [e.fma(x, kept[t] if kept else factor(i, term, taps[t]), s, n, type_) for i, s in enumerate(found)]
+                return found
+
+            sums = ["zeroinitializer"] * count
+            if terms == 1:
+                sums = add(0, sums)
+            else:
+                with e.loop(0, terms, 1, [(vector(n, type_), x) for x in sums]) as term:
+                    term.next = add(term.index, term.values)
+                sums = term.values
+            for i, x in enumerate(sums):
+                e.store(x, e.at(to, e.add(at.index, i * written[1]), memory(g.dtype)), n, g.dtype, at.beyond)
+                if at.beyond is not None and nan:
+                    v = vector(n, type_)
+                    x = e.let(f"select {vector(n, 'i1')} {at.beyond}, {v} {x}, {v} zeroinitializer")
+                nan = [e.fma(x, "zeroinitializer", found, n, type_) for found in nan]
+            return nan
+
         # times 0 for each result, a sum that is NaN if one of them is
-        nan = ["zeroinitializer"] if adjoint else []
-        if in_rows:
-            nan = rows_of_taps(
-                e, w, n, g.dtype, lambda i: e.at(image, e.add(source_offset, i), memory(g.dtype)), factors, nan,
-                lambda x, i, mask: e.store(x, e.at(result, e.add(result_offset, i), memory(g.dtype)), n, g.dtype, mask),
-            )  # fmt: skip
-        else:
-            with e.loop(0, prod(w.positions[:-1]), 1, [(vector(n, type_), x) for x in nan]) as row:
-                position = e.split(row.index, w.positions[:-1])
-                with e.loop(0, w.positions[-1], n, [(vector(n, type_), x) for x in row.values]) as column:
-                    at = [*position, column.index]
-                    x = sum_of_taps(e, w, at, n, g.dtype, lambda _: (image, source_offset), lambda t: factors[t])
-                    to = e.at(result, e.dot(at, written[2:], result_offset), memory(g.dtype))
-                    mask = e.lanes_below(e.sub(w.positions[-1], column.index), n) if w.positions[-1] % n else None
-                    e.store_strided(x, to, n, written[-1], g.dtype, mask)
-                    column.next = [e.fma(x, "zeroinitializer", found, n, type_) for found in column.values]
-                row.next = column.values
-            nan = row.values
+        nan = reader.loop(["zeroinitializer"] if adjoint else [], put)
         if adjoint:
             e.do("store i8 0, ptr %scratch")
             flag_nan(e, nan, n, type_, "%scratch")
-            first = e.mul(sample, prod(w.positions))
-            ranges = [channel, 0, 1, first, e.add(first, prod(w.positions))]
+            here = e.mul(sample, prod(w.positions))
+            ranges = [group, first, e.add(first, count), here, e.add(here, prod(w.positions))]
             mend_if(e, "%scratch", f"{name}.mend", [weight, image, result], ranges)
     e.do("ret void")
-    text = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
-    flops = 2.0 * prod(y) * len(taps)
-    kernel = ContractionKernel(name, g.image[0] * g.groups, 64 * adjoint, flops)
-    functions[name] = text
+    functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
+    flops = 2.0 * prod(y) * g.weight[1] * len(taps)
+    kernel = ContractionKernel(name, g.image[0] * g.groups * blocks, 64 * adjoint, flops)
     return Contraction((kernel,), functions, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
 
 
-def depthwise_residues(g: Convolution, target: Target, name: str) -> Contraction:
-    """Kernels of a depthwise ``conv_input`` of any strides; arguments and buffers as for ``depthwise``.
+def grouped_residues(g: Convolution, target: Target, name: str) -> Contraction:
+    """Kernels of a ``conv_input`` of any strides with few channels in a group; arguments and buffers as for ``grouped``.
 
-    Image positions of one class, those whose padded coordinates are equal modulo the stride, are read by the same taps. So a
-    class is a sum of a part of the taps over adjacent positions of the cotangent.
+    A work unit computes one channel of one sample. Image positions of one class, those whose padded coordinates are equal
+    modulo the stride, are read by the same taps. So a class is a sum of a part of the taps over adjacent positions of the
+    cotangent.
     """
     (xs, ws, ys), y = g.strides, g.result
     axes = [
@@ -280,9 +165,11 @@ def depthwise_residues(g: Convolution, target: Target, name: str) -> Contraction
         f"{name}.mend{i}": mending(IRBuilder(target, e.declared), part, f"{name}.mend{i}") for i, (_, part) in enumerate(parts)
     }
     with e.loop("%begin", "%end") as unit:
-        sample, channel = e.split(unit.index, [g.image[0], g.groups])
-        weights = e.mul(channel, ws[0])
-        source_offset, result_offset = e.dot([sample, channel], ys[:2]), e.dot([sample, channel], xs[:2])
+        sample, group, channel = e.split(unit.index, [g.image[0], g.groups, g.weight[1]])
+        output = e.mul(group, g.weight[0] // g.groups)
+        weights = e.dot([output, channel], ws[:2])
+        source_offset = e.dot([sample, output], ys[:2])
+        result_offset = e.dot([sample, e.add(e.mul(group, g.weight[1]), channel)], xs[:2])
         e.do("store i8 0, ptr %scratch")
         for each, same in groupby(parts, lambda part: part[0][:-1]):
             lasts = [part[0][-1] for part in same]
@@ -292,10 +179,11 @@ def depthwise_residues(g: Convolution, target: Target, name: str) -> Contraction
         for i, (each, _) in enumerate(parts):
             count = prod(r.count for r in each)
             first = e.mul(sample, count)
-            mend_if(e, "%scratch", f"{name}.mend{i}", [weight, cotangent, result], [channel, 0, 1, first, e.add(first, count)])
+            ranges = [group, channel, e.add(channel, 1), first, e.add(first, count)]
+            mend_if(e, "%scratch", f"{name}.mend{i}", [weight, cotangent, result], ranges)
     e.do("ret void")
     functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
-    kernel = ContractionKernel(name, g.image[0] * g.groups, 64, 2.0 * prod(y) * prod(g.weight[2:]))
+    kernel = ContractionKernel(name, g.image[0] * g.image[1], 64, 2.0 * prod(y) * prod(g.weight[1:]))
     variant = Variant(1, n, prod(g.weight[2:]), 1, n, DIRECT, DIRECT, False)
     return Contraction((kernel,), functions, frozenset(e.declared), 0, variant)
 
@@ -306,17 +194,19 @@ def _class_rows(
 ) -> None:  # fmt: skip
     """The rows of some classes that differ along the last axis only, so that their vectors are written together."""
     (xs, ws, ys), type_, v = g.strides, compute_type(g.dtype), vector(n, compute_type(g.dtype))
-    windows, factors = [], []
+    windows, terms = [], g.weight[0] // g.groups
+
+    def factor(each: tuple[Residue, ...], term: Value, tap: tuple[int, ...]) -> str:
+        at = e.dot([term, *(r.tap + r.step * i for r, i in zip(each, tap, strict=True))], [ws[0], *ws[2:]], weights)
+        return e.shuffle(e.load(e.at(weight, at, memory(g.dtype)), 1, g.dtype), None, [0] * n, 1, type_)
+
+    taps_of = [list(product(*(range(r.taps) for r in each))) for each in classes]
+    kept = [[factor(each, 0, tap) for tap in taps] for each, taps in zip(classes, taps_of, strict=True)] if terms == 1 else []
     for each in classes:
         windows.append(TapGeometry(
             tuple(r.count for r in each), tuple(r.taps for r in each), g.result[2:], ys[2:], tuple(r.at for r in each),
             (1,) * len(each), tuple(-r.back for r in each),
         ))  # fmt: skip
-        found = []
-        for tap in product(*(range(r.taps) for r in each)):
-            here = e.dot([r.tap + r.step * i for r, i in zip(each, tap, strict=True)], ws[2:], weights)
-            found.append(e.shuffle(e.load(e.at(weight, here, memory(g.dtype)), 1, g.dtype), None, [0] * n, 1, type_))
-        factors.append(found)
     outer, counts = classes[0][:-1], [each[-1].count for each in classes]
     pairs = g.stride[-1] == 2 and xs[-1] == 1 and len(classes) == 2 and len(set(counts)) == 1 and classes[0][-1].first == 0
     with e.loop(0, prod(r.count for r in outer), 1, [(v, "zeroinitializer")]) as row:
@@ -324,10 +214,24 @@ def _class_rows(
         image = [e.add(r.first, e.mul(i, s)) for r, i, s in zip(outer, position, g.stride, strict=False)]
         with e.loop(0, max(counts), n, [(v, x) for x in row.values]) as column:
             at = [*position, column.index]
-            sums = [
-                sum_of_taps(e, w, at, n, g.dtype, lambda _: (cotangent, source_offset), fs.__getitem__)
-                for w, fs in zip(windows, factors, strict=True)
-            ]
+
+            def add(term: Value, sums: Sequence[str], at: Sequence[Value] = at) -> list[str]:
+                source, found = e.add(source_offset, e.mul(term, ys[1])), []
+                for i, (w, taps, acc) in enumerate(zip(windows, taps_of, sums, strict=True)):
+
+                    def factor_of(t: int, i: int = i, taps: list[tuple[int, ...]] = taps) -> str:
+                        return kept[i][t] if kept else factor(classes[i], term, taps[t])
+
+                    found.append(sum_of_taps(e, w, at, n, g.dtype, lambda _: (cotangent, source), factor_of, acc))
+                return found
+
+            sums = ["zeroinitializer"] * len(classes)
+            if terms == 1:
+                sums = add(0, sums)
+            else:
+                with e.loop(0, terms, 1, [(v, x) for x in sums]) as term:
+                    term.next = add(term.index, term.values)
+                sums = term.values
             whole = len(set(counts)) == 1 and counts[0] % n == 0
             masks = [None if whole else e.lanes_below(e.sub(count, column.index), n) for count in counts]
             starts = [e.add(each[-1].first, e.mul(column.index, g.stride[-1])) for each in classes]
@@ -349,87 +253,93 @@ def _class_rows(
     flag_nan(e, row.values, n, type_, "%scratch")
 
 
-def depthwise_weight(g: Convolution, target: Target, name: str) -> Contraction:
-    """Kernels of a depthwise ``conv_weight``: each sums some taps of a channel, in registers.
+def grouped_weight(g: Convolution, target: Target, name: str) -> Contraction:
+    """Kernels of ``conv_weight`` with few channels in a group: each sums some taps of a channel for some outputs, in registers.
 
-    A work unit adds the products of an image in vectors along rows of positions, then the sums of the images in order.
+    A work unit adds the products of some images in vectors of adjacent positions, then the sums of all images in order.
     ``bufs`` holds the cotangent, the image and the weight's gradient.
 
     Args:
-        g: The convolution; see ``suits_depthwise``.
+        g: The convolution; see ``suits_groups``.
         target: Processor to generate for.
         name: Name of the functions.
     """
-    type_, y = compute_type(g.dtype), g.result
-    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (y[-1] - 1).bit_length())
-    taps = list(product(*map(range, g.weight[2:])))
-    count = -(-len(taps) // max(1, target.registers - 6))  # the others hold elements and masks
+    type_, y, taps = compute_type(g.dtype), g.result, list(product(*map(range, g.weight[2:])))
+    outputs, row = g.weight[0] // g.groups, g.weight[-1]
+    if outputs == 1:
+        parts = -(-len(taps) // max(1, target.registers - 6))  # the others hold elements and masks
+    else:  # a row of taps, which read the same elements, but at most five
+        parts = len(taps) // row * -(-row // 5) if row > 1 else -(-len(taps) // 5)
     declared: set[str] = set()
     functions: dict[str, str] = {}
     kernels = []
-    for k in range(count):
-        some = taps[len(taps) * k // count : len(taps) * (k + 1) // count]
+    for k in range(parts):
+        some = taps[len(taps) * k // parts : len(taps) * (k + 1) // parts]
+        most = max(1, (target.registers - 4 - len(some)) // len(some))
+        blocks = -(-outputs // most)
         e = IRBuilder(target, declared)
-        _sum_of_positions(e, g, some, n, type_)
+        n = _sum_of_positions(e, g, some, -(-outputs // blocks), type_)
         own = f"{name}.{k}"
         functions[own] = "\n".join([f"define void @{own}{SIGNATURE} {{", *e.lines, "}"])
-        scratch = len(some) * n * bytes_of(type_)
-        kernels.append(ContractionKernel(own, g.groups, scratch, 2.0 * prod(y) * len(some)))
+        scratch = len(some) * -(-outputs // blocks) * n * bytes_of(type_)
+        kernels.append(ContractionKernel(own, g.image[1] * blocks, scratch, 2.0 * prod(y) * g.weight[1] * len(some)))
     v = Variant(1, n, prod(y) // y[1], 1, n, DIRECT, DIRECT, False)
     return Contraction(tuple(kernels), functions, frozenset(declared), 0, v, False)
 
 
-def _sum_of_positions(e: IRBuilder, g: Convolution, taps: Sequence[tuple[int, ...]], n: int, type_: str) -> None:
-    """The body of a kernel of ``depthwise_weight``, for some of the taps; a work unit is a channel."""
-    (xs, ws, ys), y, v = g.strides, g.result, vector(n, type_)
-    zeros = [(v, "zeroinitializer")] * len(taps)
+def _sum_of_positions(e: IRBuilder, g: Convolution, taps: Sequence[tuple[int, ...]], outputs: int, type_: str) -> int:
+    """The body of a kernel of ``grouped_weight`` for some of the taps, and its number of lanes.
+
+    A work unit is a channel of the image and a block of at most ``outputs`` outputs of its group.
+    """
+    (xs, ws, ys), y = g.strides, g.result
     e.start("%entry")
     cotangent, image, result = (e.operand(i) for i in range(3))
-    totals = [e.at("%scratch", i * n, type_) for i in range(len(taps))]
-    with e.loop("%begin", "%end") as channel:
+    start = tuple(-before for before, _ in g.padding)
+    w = TapGeometry(y[2:], g.weight[2:], g.image[2:], xs[2:], start, g.stride, g.dilation)
+    reader = TapReader(e, w, g.dtype, taps)
+    n, v, of_group = reader.n, vector(reader.n, type_), g.weight[0] // g.groups
+    blocks = -(-of_group // outputs)
+    images = min(g.image[0], max(1, -(-LEAST_TERMS * n // prod(y[2:]))))
+    cells = [(o, t) for o in range(outputs) for t in range(len(taps))]
+    zeros = [(v, "zeroinitializer")] * len(cells)
+    with e.loop("%begin", "%end") as unit:
+        group, channel, block = e.split(unit.index, [g.groups, g.weight[1], blocks])
+        # the last block has the last outputs, some of which another one may have too
+        first = e.min(e.mul(block, outputs), of_group - outputs)
+        output = e.add(e.mul(group, of_group), first)
+        totals = [e.at("%scratch", i * n, type_) for i in range(len(cells))]
         for total_at in totals:
             e.store("zeroinitializer", total_at, n, plain(type_))
-        with e.loop(0, g.image[0]) as sample:
-            x_offset = e.dot([sample.index, channel.index], xs[:2])
-            y_offset = e.dot([sample.index, channel.index], ys[:2])
-            with e.loop(0, prod(y[2:-1]), 1, zeros) as row:
-                outer = e.split(row.index, y[2:-1])
-                with e.loop(0, y[-1], n, [(v, x) for x in row.values]) as column:
-                    at = [*outer, column.index]
-                    mask = e.lanes_below(e.sub(y[-1], column.index), n) if y[-1] % n else None
-                    u = e.load(e.at(cotangent, e.dot(at, ys[2:], y_offset), memory(g.dtype)), n, g.dtype, mask)
-                    column.next = []
-                    for tap, total in zip(taps, column.values, strict=True):
-                        x = _read_by_tap(e, g, at, tap, n, image, x_offset, mask)
-                        column.next.append(e.fma(x, u, total, n, type_))
-                row.next = column.values
-            for total_at, total in zip(totals, row.values, strict=True):
+        with e.loop(0, g.image[0], images) as some:
+            end = some.index if images == 1 else e.min(e.add(some.index, images), g.image[0])
+            with e.loop(some.index, e.add(some.index, 1) if images == 1 else end, 1, zeros) as sample:
+                plane = e.at(image, e.dot([sample.index, e.add(e.mul(group, g.weight[1]), channel)], xs[:2]), memory(g.dtype))
+                given = e.at(cotangent, e.dot([sample.index, output], ys[:2]), memory(g.dtype))
+
+                def add(at: Positions, sums: list[str], plane: str = plane, given: str = given) -> list[str]:
+                    read = list(at.taps(plane))
+                    found = []
+                    for o in range(outputs):
+                        here = e.at(given, e.add(at.index, o * ys[1]), memory(g.dtype))
+                        u = e.load(here, n, g.dtype, at.beyond)
+                        for x in read:
+                            found.append(e.fma(x, u, sums[len(found)], n, type_))
+                    return found
+
+                sample.next = reader.loop(sample.values, add)
+            for total_at, total in zip(totals, sample.values, strict=True):
                 e.store(e.let(f"fadd {v} {e.load(total_at, n, plain(type_))}, {total}"), total_at, n, plain(type_))
-        for total_at, tap in zip(totals, taps, strict=True):
+        for total_at, (o, t) in zip(totals, cells, strict=True):
             total, lanes = e.load(total_at, n, plain(type_)), n
             while lanes > 1:  # the sum of the lanes, as a tree
                 low, high = (e.shuffle(total, None, range(a, a + lanes // 2), lanes, type_) for a in (0, lanes // 2))
                 lanes //= 2
                 total = e.let(f"fadd {vector(lanes, type_)} {low}, {high}")
-            to = e.dot([channel.index, *tap], [ws[0], *ws[2:]])
+            to = e.dot([e.add(output, o), channel, *taps[t]], ws)
             e.store(total, e.at(result, to, memory(g.dtype)), 1, g.dtype)
     e.do("ret void")
-
-
-def _read_by_tap(
-    e: IRBuilder, g: Convolution, at: Sequence[Value], tap: Sequence[int], n: int, image: str, offset: Value, beyond: str | None
-) -> str:
-    """The elements of an image that a tap reads for ``n`` adjacent positions from ``at`` on; 0 outside of the image."""
-    each = zip(at, tap, g.stride, g.padding, g.dilation, strict=True)
-    coordinate = [e.add(e.mul(p, s), d * t - before) for p, t, s, (before, _), d in each]
-    last = coordinate[-1]
-    for p, size in zip(coordinate[:-1], g.image[2:-1], strict=True):
-        last = e.let(f"select i1 {e.compare('ult', p, size)}, i64 {last}, i64 {-(1 << 30)}")
-    mask = e.inside(last, g.stride[-1], g.image[-1], n)
-    if beyond is not None:
-        mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
-    from_ = e.at(image, e.dot(coordinate, g.strides[0][2:], offset), memory(g.dtype))
-    return strided(e, from_, n, g.stride[-1], g.dtype, mask)
+    return n
 
 
 def suits_col2im(g: Convolution, target: Target) -> bool:
