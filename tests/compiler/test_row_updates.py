@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -41,12 +42,13 @@ def trained(
     indices: tuple[int, ...],
     loss: Callable[..., fb.Tensor] = squared,
     threads: int = 1,
+    kind: Any = fb.optim.SGD,
     **settings: Any,
 ) -> tuple[bytes, str]:  # fmt: skip
     """The parameter after some steps, and what the program does."""
     with fb.config.scope(num_threads=threads):
         table, at = Table(shape), fb.asarray(numbers(indices))
-        optimizer = fb.optim.SGD(table, lr=RATE, **settings)
+        optimizer = kind(table, lr=RATE, **settings)
 
         @fb.jit
         def step(at: fb.Tensor) -> fb.Tensor:
@@ -94,7 +96,68 @@ def test_the_comparison_of_bits_can_fail(monkeypatch: pytest.MonkeyPatch) -> Non
     assert trained((ROWS, 32), (300,))[0] != found
 
 
-def test_a_gradient_that_is_read_elsewhere_or_has_a_moment_is_dense() -> None:
+UPDATES: list[tuple[Any, dict[str, Any]]] = [
+    (fb.optim.Adam, {}), (fb.optim.AdamW, {"weight_decay": 0.1}), (fb.optim.SGD, {"momentum": 0.9}),
+    (fb.optim.SGD, {"weight_decay": 0.1}), (fb.optim.RMSprop, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "settings"), UPDATES, ids=lambda x: getattr(x, "__name__", str(x)))
+@pytest.mark.parametrize(("shape", "indices"), [((ROWS, 32), (300,)), ((ROWS, 3, 5), (3, 2, 7))])
+def test_updates_of_all_rows_read_the_sums_for_few_of_them(
+    kind: Any, settings: dict[str, Any], shape: tuple[int, ...], indices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, how = trained(shape, indices, kind=kind, **settings)
+    assert "take_rows" in how
+    assert "without a proof" not in how
+    assert "outside of them: nothing" in how
+    assert trained(shape, indices, threads=2, kind=kind, **settings)[0] == found
+    dense(monkeypatch)
+    want, how = trained(shape, indices, kind=kind, **settings)
+    assert "take_rows" not in how
+    assert found == want
+
+
+def test_updates_of_all_rows_are_written_over_donated_memory_and_only_after_all_checks() -> None:
+    table = Table((ROWS, 32))
+    optimizer = fb.optim.Adam(table, lr=RATE)
+
+    @fb.jit
+    def step(at: fb.Tensor) -> None:
+        optimizer.update(table, fb.grad(squared)(table, at))
+
+    before = table.weight.numpy().copy()
+    with pytest.raises(IndexError, match="take"):
+        step(fb.asarray([0, ROWS]))
+    assert (table.weight.numpy() == before).all()
+    assert optimizer.step == 0
+    step(fb.asarray([0, ROWS - 1]))
+    assert np.flatnonzero((table.weight.numpy() != before).any(1)).tolist() == [0, ROWS - 1]
+    how = step.explain(fb.asarray([0, ROWS - 1]))
+    assert "take_rows" in how
+    memory = re.search(r"memory: at most ([\d.]+) KiB", how)
+    assert memory is not None
+    assert float(memory[1]) < ROWS * 32 * 4 / 1024, "an array of all rows"
+
+
+def test_sums_that_are_a_result_or_short_are_an_array_of_all_rows() -> None:
+    table, at = Table((ROWS, 32)).weight, fb.asarray(numbers((60,)))
+
+    def both(table: fb.Tensor, at: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        slope = fb.grad(lambda t: fb.sum(fb.take(t, at, axis=0) ** 2.0))(table)
+        return slope, table + slope * table
+
+    assert "take_rows" not in fb.jit(both).explain(table, at)
+    assert "take_rows" in fb.jit(lambda t, at: both(t, at)[1]).explain(table, at)
+    line = Table((100_000,)).weight
+    assert "take_rows" not in fb.jit(lambda t, at: both(t, at)[1]).explain(line, at)
+    wide = fb.jit(lambda t, at: fb.sum(both(t, at)[0], axis=0))
+    assert "take_rows" not in wide.explain(table, at)
+    want = fb.sum(both(table, at)[0], axis=0)
+    assert np.allclose(wide(table, at).numpy(), want.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_a_gradient_that_is_read_elsewhere_or_has_a_moment_is_no_update_of_rows() -> None:
     def clipped(table: Table, at: fb.Tensor) -> fb.Tensor:
         return squared(table, at) + fb.sum(table.weight)
 

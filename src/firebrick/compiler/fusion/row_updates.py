@@ -1,4 +1,4 @@
-"""``row_updates``: an update of a large array by sums over few of its rows becomes an update of these rows.
+"""``row_updates``: sums over few rows of a large array are computed for these rows alone.
 
 The gradient of a table whose rows are looked up is ``index_add(0, i, g)``, as large as the table, and a step of descent is
 ``p - index_add(0, i, g) * s``. Where the table has many more rows than ``i`` has indices this becomes
@@ -9,11 +9,22 @@ The gradient of a table whose rows are looked up is ``index_add(0, i, g)``, as l
 
 which reads and writes the rows alone where ``p`` is donated. Sums are added up in the same order and subtracted once, so the
 bits are the same while ``s`` is finite; rows that no index names are then what they were.
+
+Other updates, such as Adam's, change all rows. There ``index_add(0, i, g)`` becomes
+
+    last = scatter(n, i, 0 … n-1)                   for each row, the position of the last index that names it, or n
+    sums = index_add(0 [n + 1, …], take(last, i), g)
+    take_rows(sums, last)
+
+which is a part of the kernel that uses it: an array as large as the table is neither written nor read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +34,7 @@ from firebrick.core.dtypes import dtype, float32
 from firebrick.core.op import Cost, Nondifferentiable, Op, Operand
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.graph import INTERNAL
+from firebrick.ops import access, index_maps
 from firebrick.ops.elementwise import multiply, subtract
 from firebrick.ops.indexing import index_add, scatter, take
 from firebrick.ops.movement import broadcast_to, reshape
@@ -31,6 +43,8 @@ MINIMUM = 1 << 16
 """Minimum number of elements of the array."""
 FEWER = 4
 """How many times fewer indices than rows there must be."""
+SHORT = 8
+"""Minimum number of elements of a row that is read by its number, instead of from an array of all rows."""
 
 
 def _put_rows(x: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], updates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -55,7 +69,25 @@ PUT_ROWS = Op(
     facts=lambda operands, results, **_: {"fold": "set", "slices": True},
     tolerance=0,
 )
-INTERNAL[PUT_ROWS.name] = PUT_ROWS
+TAKE_ROWS = Op(
+    name="take_rows",
+    doc="Rows of x. That they are in range, and not negative, is certain.",
+    operands=(Operand("x", "any", "T"), Operand("rows", "integer")),
+    infer=lambda x, rows: Aval((*rows.shape, *x.shape[1:]), x.dtype),
+    reference=lambda x, rows: x[rows],
+    vjp=Nondifferentiable("compilers make it after gradients"),
+    residuals=(),
+    samples=lambda rng, dtype: [],
+    cost=lambda inputs, outputs, params: Cost(0.0, float(outputs[0].nbytes)),
+    bound="memory",
+    fusion="map",
+    access=replace(access.TAKE, **{
+        name: partial(getattr(access.TAKE, name), axis=0) for name in ("element", "whole", "refused")
+    }),
+    index_map=partial(index_maps.take, axis=0),
+    tolerance=0,
+)  # fmt: skip
+INTERNAL.update({op.name: op for op in (PUT_ROWS, TAKE_ROWS)})
 
 
 def row_updates(graph: Graph) -> Graph:
@@ -67,7 +99,7 @@ def row_updates(graph: Graph) -> Graph:
     if not any(n.op is index_add for n in graph.nodes):
         return graph
     rewriter = _Rewriter(graph)
-    return rewriter.rewritten() if rewriter.found else graph
+    return rewriter.rewritten() if rewriter.changes else graph
 
 
 class _Rewriter:
@@ -77,7 +109,18 @@ class _Rewriter:
         self.uses: dict[int, int] = {}
         for v in [*graph.outputs, *(v for n in graph.nodes for v in n.inputs)]:
             self.uses[v] = self.uses.get(v, 0) + 1
+        self.users: dict[int, list[Node]] = {}
+        for n in graph.nodes:
+            for v in n.inputs:
+                self.users.setdefault(v, []).append(n)
         self.found = {n.first: row for n in graph.nodes if (row := self._row_of(n)) is not None}
+        updates = {added.first for _, added, _ in self.found.values()}
+        self.spread = {n.first for n in graph.nodes if n.op is index_add and n.first not in updates and self._is_within(n)}
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to rewrite."""
+        return bool(self.found or self.spread)
 
     def _row_of(self, n: Node) -> tuple[int, Node, int] | None:
         """The array, the node of the sums and the factor of an update; None if a node is none."""
@@ -94,6 +137,14 @@ class _Rewriter:
         """The node that makes a value, if it is of this operation, and nothing else reads its result."""
         n = self.makers.get(v)
         return n if n is not None and n.op is op and self.uses[v] == 1 and n.region == user.region else None
+
+    def _is_within(self, added: Node) -> bool:
+        """Whether sums are worth it, and only elementwise operations with results of their shape read them."""
+        users, graph = self.users.get(added.first, []), self.graph
+        shape = added.avals[0].shape
+        fused = all(n.op.fusion == "map" and n.avals[0].shape == shape for n in users)
+        kept = not users or added.first in graph.outputs
+        return fused and not kept and prod(shape[1:]) >= SHORT and self._is_worth(added)
 
     def _is_worth(self, added: Node) -> bool:
         avals, aval = self.graph.avals, added.avals[0]
@@ -119,6 +170,8 @@ class _Rewriter:
         for n in graph.nodes:
             if n.first in self.found:
                 self.number[n.first] = self._update(*self.found[n.first])
+            elif n.first in self.spread:
+                self.number[n.first] = self._spread(n)
             elif n.first not in dropped:
                 made = self._put(n, n.op, [self.number[v] for v in n.inputs], n.params, n.avals)
                 self.number.update(zip(n.results, made, strict=True))
@@ -132,22 +185,35 @@ class _Rewriter:
         return made.results
 
     def _update(self, array: int, added: Node, factor: int) -> int:
-        p, indices, g, s = (self.number[v] for v in (array, *added.inputs[1:], factor))
+        p, s = self.number[array], self.number[factor]
+        i, last, sums = self._sums(added, self.avals[p].shape[0], 0)
+        new = self._add(added, take, sums, self._add(added, take, last, i, axis=0), axis=0)
+        old = self._add(added, take, p, i, axis=0)
+        return self._add(added, PUT_ROWS, p, i, self._add(added, subtract, old, self._add(added, multiply, new, s)))
 
-        def add(op: Op, *inputs: int, **params: Any) -> int:
-            aval = op.infer(*(self.avals[v] for v in inputs), **params)
-            return self._put(added, op, inputs, params, (aval,))[0]
+    def _spread(self, added: Node) -> int:
+        rows, count = added.avals[0].shape[0], self.graph.avals[added.inputs[1]].size
+        _, last, sums = self._sums(added, rows, count)
+        return self._add(added, TAKE_ROWS, sums, last)
 
-        def constant(value: np.ndarray[Any, Any]) -> int:
-            return self._put(added, CONSTANT, (), {"value": value}, (Aval(value.shape, dtype(value.dtype)),))[0]
+    def _sums(self, added: Node, rows: int, none: int) -> tuple[int, int, int]:
+        """The indices as a line; for each row the last position of an index that names it, or ``none``; and at that position
+        the sum for the row. With ``none`` of the number of indices there is one more sum, which is 0."""
+        indices, g = (self.number[v] for v in added.inputs[1:])
+        count, rest, zero = self.avals[indices].size, added.avals[0].shape[1:], added.avals[0].dtype.np.type(0)
+        i = self._add(added, reshape, indices, shape=(count,))
+        updates = self._add(added, reshape, g, shape=(count, *rest))
+        unnamed = self._add(added, broadcast_to, self._constant(added, np.array(none, np.int32)), shape=(rows,))
+        positions = self._constant(added, np.arange(count, dtype=np.int32))
+        last = self._add(added, scatter, unnamed, i, positions, axis=0)
+        length = count + 1 if none == count else count
+        nothing = self._add(added, broadcast_to, self._constant(added, np.array(zero)), shape=(length, *rest))
+        at = self._add(added, take, last, i, axis=0)
+        return i, last, self._add(added, index_add, nothing, at, updates, axis=0)
 
-        rows, rest = self.avals[p].shape[0], self.avals[p].shape[1:]
-        count = self.avals[indices].size
-        i = add(reshape, indices, shape=(count,))
-        updates = add(reshape, g, shape=(count, *rest))
-        positions = constant(np.arange(count, dtype=np.int32))
-        last = add(scatter, add(broadcast_to, constant(np.zeros((), np.int32)), shape=(rows,)), i, positions, axis=0)
-        nothing = add(broadcast_to, constant(np.zeros((), self.avals[g].dtype.np)), shape=(count, *rest))
-        at = add(take, last, i, axis=0)
-        sums = add(take, add(index_add, nothing, at, updates, axis=0), at, axis=0)
-        return add(PUT_ROWS, p, i, add(subtract, add(take, p, i, axis=0), add(multiply, sums, s)))
+    def _add(self, at: Node, op: Op, *inputs: int, **params: Any) -> int:
+        aval = op.infer(*(self.avals[v] for v in inputs), **params)
+        return self._put(at, op, inputs, params, (aval,))[0]
+
+    def _constant(self, at: Node, value: np.ndarray[Any, Any]) -> int:
+        return self._put(at, CONSTANT, (), {"value": value}, (Aval(value.shape, dtype(value.dtype)),))[0]

@@ -206,8 +206,8 @@ def _bounded(e: Expr, size: int, op: str, line: str) -> Expr:
 
 
 def _checked(n: Node, e: Expr, size: int) -> Expr:
-    """An index that a node checks."""
-    return _bounded(e, size, n.op.known_as or n.op.name, n.line or "")
+    """An index that a node checks, if it does."""
+    return e if n.op.indexes is None else _bounded(e, size, n.op.known_as or n.op.name, n.line or "")
 
 
 # the nodes' side
@@ -288,8 +288,8 @@ class _Nodes:
             return index[axis]
 
         def found(operand: int, where: Index, size: int) -> Affine:
-            v = n.inputs[operand]
-            return value(self.inside(n, v, where, depth, size), size)
+            at = self.inside(n, n.inputs[operand], where, depth, size)
+            return value(at, size) if at.op == "bounded" else unknown(at)
 
         assert n.op.index_map is not None
         shapes = [self.avals[i].shape for i in n.inputs]

@@ -178,6 +178,8 @@ class _NestReader:
         return self.builder.element(self.n.inputs[operand], self._spread(strides), at=at)
 
     def inside(self, at: Expr, size: int) -> Expr:
+        if self.n.op.indexes is None:  # they have been checked
+            return whole_number(at)
         sites = self.builder.sites
         site = Site(self.n.op.known_as or self.n.op.name, size, self.n.line or "")
         return bounded(whole_number(at), size, sites.setdefault(site, len(sites)))
