@@ -22,7 +22,6 @@ which is a part of the kernel that uses it: an array as large as the table is ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -31,7 +30,7 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype, float32
-from firebrick.core.op import Cost, Nondifferentiable, Op, Operand
+from firebrick.core.op import Access, Cost, Nondifferentiable, Op, Operand
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.graph import INTERNAL
 from firebrick.ops import access, index_maps
@@ -81,9 +80,9 @@ TAKE_ROWS = Op(
     cost=lambda inputs, outputs, params: Cost(0.0, float(outputs[0].nbytes)),
     bound="memory",
     fusion="map",
-    access=replace(access.TAKE, **{
-        name: partial(getattr(access.TAKE, name), axis=0) for name in ("element", "whole", "refused")
-    }),
+    access=Access(
+        partial(access.TAKE.element, axis=0), partial(access.TAKE.whole, axis=0), partial(access.TAKE.refused, axis=0)
+    ),
     index_map=partial(index_maps.take, axis=0),
     tolerance=0,
 )  # fmt: skip

@@ -216,7 +216,8 @@ def _class_rows(
             at = [*position, column.index]
 
             def add(term: Value, sums: Sequence[str], at: Sequence[Value] = at) -> list[str]:
-                source, found = e.add(source_offset, e.mul(term, ys[1])), []
+                source = e.add(source_offset, e.mul(term, ys[1]))
+                found: list[str] = []
                 for i, (w, taps, acc) in enumerate(zip(windows, taps_of, sums, strict=True)):
 
                     def factor_of(t: int, i: int = i, taps: list[tuple[int, ...]] = taps) -> str:
@@ -312,14 +313,13 @@ def _sum_of_positions(e: IRBuilder, g: Convolution, taps: Sequence[tuple[int, ..
         for total_at in totals:
             e.store("zeroinitializer", total_at, n, plain(type_))
         with e.loop(0, g.image[0], images) as some:
-            end = some.index if images == 1 else e.min(e.add(some.index, images), g.image[0])
-            with e.loop(some.index, e.add(some.index, 1) if images == 1 else end, 1, zeros) as sample:
+            with e.loop(some.index, e.min(e.add(some.index, images), g.image[0]), 1, zeros) as sample:
                 plane = e.at(image, e.dot([sample.index, e.add(e.mul(group, g.weight[1]), channel)], xs[:2]), memory(g.dtype))
                 given = e.at(cotangent, e.dot([sample.index, output], ys[:2]), memory(g.dtype))
 
                 def add(at: Positions, sums: list[str], plane: str = plane, given: str = given) -> list[str]:
                     read = list(at.taps(plane))
-                    found = []
+                    found: list[str] = []
                     for o in range(outputs):
                         here = e.at(given, e.add(at.index, o * ys[1]), memory(g.dtype))
                         u = e.load(here, n, g.dtype, at.beyond)
