@@ -10,7 +10,7 @@ import numpy as np
 
 import firebrick as fb
 from benchmarks.models import NETWORKS
-from benchmarks.work import Ready, Variants, Work
+from benchmarks.work import CONVOLUTIONS, Ready, Variants, Work
 from firebrick.ir import Graph
 from firebrick.ir.nested import graphs_in
 
@@ -56,6 +56,10 @@ def inference(work: Work) -> tuple[Any, fb.Tensor]:
     return predict, x
 
 
+def _convolved(x: fb.Tensor, w: fb.Tensor, stride: int) -> fb.Tensor:
+    return fb.conv2d(x, w, stride=stride, padding=1, groups=x.shape[1] // w.shape[1])
+
+
 ROWS: dict[str, Callable[..., fb.Tensor]] = {
     "softmax": lambda x: fb.softmax(x),
     "layer_norm": lambda x, w, b: fb.layer_norm(x, weight=w, bias=b),
@@ -68,8 +72,7 @@ ROWS: dict[str, Callable[..., fb.Tensor]] = {
     **{f"cumulative max along {a}": lambda x, a=a: fb.cummax(x, axis=a)[0] for a in (0, 1)},
     "sort": fb.sort, "argsort": fb.argsort, "sort of 2 M": fb.sort, "argsort of 2 M": fb.argsort,
     "32 largest": lambda x: fb.top_k(x, 32).values, "median": lambda x: fb.median(x, axis=1),
-    **dict.fromkeys(("depthwise 16²", "depthwise 8²"), lambda x, w: fb.conv2d(x, w, padding=1, groups=len(w))),
-    "depthwise 16² stride 2": lambda x, w: fb.conv2d(x, w, stride=2, padding=1, groups=len(w)),
+    **{name: partial(_convolved, stride=stride) for name, stride in CONVOLUTIONS.items()},
     "bilinear": lambda x: fb.interpolate(x, scale_factor=2, mode="bilinear"),
     **{f"causal attention {n}": partial(fb.scaled_dot_product_attention, causal=True) for n in (128, 512, 2048)},
 }  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.models import NETWORKS
-from benchmarks.work import Ready, Variants, Work
+from benchmarks.work import CONVOLUTIONS, Ready, Variants, Work
 
 Params = dict[str, jax.Array]
 
@@ -296,8 +296,9 @@ def _inference(work: Work, form: dict[str, Any]) -> Ready:
     return Ready(lambda: predict(params, stats, x), lambda out: [np.asarray(out)], jax.block_until_ready)
 
 
-def _depthwise(x: Any, w: Any, stride: int) -> Any:
-    return jax.lax.conv_general_dilated(x, w, (stride, stride), ((1, 1), (1, 1)), feature_group_count=len(w))
+def _convolved(x: Any, w: Any, stride: int) -> Any:
+    groups = x.shape[1] // w.shape[1]
+    return jax.lax.conv_general_dilated(x, w, (stride, stride), ((1, 1), (1, 1)), feature_group_count=groups)
 
 
 def _causal(query: Any, key: Any, value: Any) -> Any:
@@ -319,8 +320,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("argsort", "argsort of 2 M"), partial(jnp.argsort, axis=-1)),
     "32 largest": lambda x: jax.lax.top_k(x, 32)[0],
     "median": lambda x: jnp.median(x, axis=1),
-    **dict.fromkeys(("depthwise 16²", "depthwise 8²"), partial(_depthwise, stride=1)),
-    "depthwise 16² stride 2": partial(_depthwise, stride=2),
+    **{name: partial(_convolved, stride=stride) for name, stride in CONVOLUTIONS.items()},
     "bilinear": lambda x: jax.image.resize(x, (*x.shape[:2], 2 * x.shape[2], 2 * x.shape[3]), "bilinear"),
     **dict.fromkeys(("causal attention 128", "causal attention 512", "causal attention 2048"), _causal),
 }  # fmt: skip

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.models import NETWORKS
-from benchmarks.work import Ready, Variants, Work
+from benchmarks.work import CONVOLUTIONS, Ready, Variants, Work
 
 
 class Flat(nn.Sequential):
@@ -307,6 +307,10 @@ def _inference(work: Work, layout: Any, compiled: bool) -> Ready:
     return Ready(call, lambda out: [out.numpy().copy()])
 
 
+def _convolved(x: torch.Tensor, w: torch.Tensor, stride: int) -> torch.Tensor:
+    return F.conv2d(x, w, stride=stride, padding=1, groups=x.shape[1] // w.shape[1])
+
+
 ROWS: dict[str, Callable[..., torch.Tensor]] = {
     "softmax": lambda x: F.softmax(x, -1),
     "layer_norm": lambda x, w, b: F.layer_norm(x, (x.shape[-1],), w, b),
@@ -321,8 +325,7 @@ ROWS: dict[str, Callable[..., torch.Tensor]] = {
     **dict.fromkeys(("argsort", "argsort of 2 M"), lambda x: torch.argsort(x, dim=-1, stable=True)),
     "32 largest": lambda x: torch.topk(x, 32)[0],
     "median": lambda x: torch.quantile(x, 0.5, dim=1),  # torch.median takes the lower of the two middle elements
-    **dict.fromkeys(("depthwise 16²", "depthwise 8²"), lambda x, w: F.conv2d(x, w, padding=1, groups=len(w))),
-    "depthwise 16² stride 2": lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=len(w)),
+    **{name: partial(_convolved, stride=stride) for name, stride in CONVOLUTIONS.items()},
     "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     **{f"causal attention {n}": partial(F.scaled_dot_product_attention, is_causal=True) for n in (128, 512, 2048)},
 }  # fmt: skip

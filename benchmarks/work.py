@@ -13,6 +13,15 @@ import numpy as np
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
+CONVOLUTIONS = {
+    f"{kind} {size}": 2 if size.endswith("stride 2") else 1
+    for kind in ("depthwise", "grouped")
+    for size in ("16²", "8²", "16² stride 2")
+}
+"""Convolutions with one channel and with ``OF_GROUP`` channels in a group, by name, and their strides."""
+OF_GROUP = 8
+
+
 def _nothing(result: Any) -> None:
     """For contenders whose calls return when they are done."""
 
@@ -91,12 +100,14 @@ class Work:
             found += [normal(self.shape[-1:]), normal(self.shape[-1:])]
         if self.model == "cross_entropy":
             found.append(rng.integers(0, self.shape[-1], self.shape[:-1]))
-        if self.model.startswith("depthwise"):
-            found.append(normal((self.shape[1], 1, 3, 3)))
+        if self.model in CONVOLUTIONS:
+            found.append(normal((self.shape[1], 1 if self.model.startswith("depthwise") else OF_GROUP, 3, 3)))
         if self.model.startswith("causal attention"):
             found += [normal(self.shape), normal(self.shape)]
         if self.gradient:
-            found.append(np.ones((), np.float32) if self.model == "cross_entropy" else normal(self.shape))
+            stride = CONVOLUTIONS.get(self.model, 1)
+            shape = (*self.shape[:2], *(n // stride for n in self.shape[2:]))
+            found.append(np.ones((), np.float32) if self.model == "cross_entropy" else normal(shape))
         return found
 
     def factors(self) -> tuple[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]:

@@ -24,7 +24,9 @@ FUNCTIONS: dict[str, tuple[tuple[int, ...], bool, float]] = {
     "sort": ((2048, 1024), False, 0.8), "argsort": ((2048, 1024), False, 0.8), "sort of 2 M": ((1 << 21,), False, 0.8),
     "argsort of 2 M": ((1 << 21,), False, 0.8), "32 largest": ((2048, 1024), False, 0.8), "median": ((2048, 1024), False, 0.8),
     "depthwise 16²": ((32, 64, 16, 16), True, 0.9), "depthwise 8²": ((32, 128, 8, 8), True, 0.9),
-    "depthwise 16² stride 2": ((32, 64, 16, 16), False, 0.9), "bilinear": ((16, 16, 64, 64), False, 0.9),
+    "depthwise 16² stride 2": ((32, 64, 16, 16), True, 0.9), "grouped 16²": ((32, 64, 16, 16), True, 0.9),
+    "grouped 8²": ((32, 64, 8, 8), True, 0.9), "grouped 16² stride 2": ((32, 64, 16, 16), True, 0.9),
+    "bilinear": ((16, 16, 64, 64), False, 0.9),
     "causal attention 128": ((8, 8, 128, 64), True, 0.85), "causal attention 512": ((2, 8, 512, 64), True, 0.85),
     "causal attention 2048": ((1, 4, 2048, 64), True, 0.85),
 }  # fmt: skip
