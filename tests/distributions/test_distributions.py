@@ -302,3 +302,31 @@ def test_bounds_and_factors_that_do_not_fit_are_refused() -> None:
     for factor in (full, fb.asarray([[1.0, 0.0], [0.5, -1.0]]), fb.asarray([[0.0, 0.0], [0.5, 1.0]])):
         with pytest.raises(fb.OutOfRangeError, match="lower triangular, with a positive diagonal"):
             d.MultivariateNormal(fb.zeros(2), scale_tril=factor)
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy", "torch:cpu"])
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16, fb.float32, fb.float64])
+def test_every_sample_has_a_density(dtype: fb.DType, device: str) -> None:
+    def t(value: Any) -> fb.Tensor:
+        return fb.asarray(value, dtype=dtype, device=device)
+
+    made = (
+        d.Beta(t(0.01), t(0.01)), d.Beta(t(0.05), t(300.0)), d.Dirichlet(t([0.01, 0.02, 3.0])), d.Dirichlet(t([0.5])),
+        d.Gamma(t(0.01)), d.Gamma(t(0.3), t(1e4)), d.Uniform(t(1.0), t(2.0)), d.Cauchy(t(0.0), t(1.0)), d.StudentT(t(0.5)),
+        d.Exponential(t(2.0)), d.Gumbel(t(0.0), t(1.0)), d.Laplace(t(0.0), t(1.0)),
+    )  # fmt: skip
+    for of in made:
+        density = of.log_prob(of.sample(20_000, generator=Generator(5)))
+        assert bool(fb.all(fb.isfinite(density))), of
+
+
+def test_slopes_through_samples_at_the_edge_are_numbers() -> None:
+    def density(a: fb.Tensor) -> fb.Tensor:
+        return fb.sum(d.Beta(a, 0.01).log_prob(d.Beta(a, 0.01).rsample(500, generator=Generator(0))))
+
+    def moved(high: fb.Tensor) -> fb.Tensor:
+        return fb.mean(d.Uniform(0.0, high).rsample(5000, generator=Generator(0)))
+
+    assert np.isfinite(fb.grad(density)(fb.asarray(0.01)).item())
+    ones = Generator(0).uniform(5000, dtype=fb.bfloat16)
+    assert fb.grad(moved)(fb.asarray(1.0, dtype=fb.bfloat16)).item() == fb.mean(ones).item()

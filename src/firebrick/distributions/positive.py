@@ -118,7 +118,7 @@ class Gamma(Distribution):
 
 
 class Beta(Distribution):
-    """Numbers in [0, 1] of density x^(a - 1) · (1 - x)^(b - 1) / B(a, b).
+    """Numbers in [0, 1], of which 0 and 1 are not drawn, of density x^(a - 1) · (1 - x)^(b - 1) / B(a, b).
 
     Args:
         a: Number or floating tensor, > 0.

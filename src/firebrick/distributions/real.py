@@ -21,6 +21,8 @@ from firebrick.functions.elementwise import (
     log,
     log1p,
     logical_and,
+    minimum,
+    nextafter,
     sqrt,
     square,
     tan,
@@ -44,7 +46,7 @@ def _source(d: Distribution, generator: Generator | None) -> Generator:
 
 def _log1p_square(y: Tensor) -> Tensor:
     """log(1 + y²), also where y² overflows."""
-    large = greater(abs_(y), 1e8)
+    large = greater(abs_(y), 1e8 if y.dtype.itemsize > 2 else 128.0)
     return where(large, 2.0 * log(abs_(where(large, y, 1.0))), log1p(square(where(large, 0.0, y))))
 
 
@@ -354,7 +356,9 @@ class Uniform(Distribution):
 
     def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
         u = _source(self, generator).uniform(shape, dtype=self.dtype, device=self.device)
-        return u * (self.high - self.low) + self.low
+        x = u * (self.high - self.low) + self.low
+        below = nextafter(self.high, self.low).detach()  # rounding may reach high, which has the probability 0
+        return x + (minimum(x, below) - x).detach()
 
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.dtypes import DType, float32, float64
+from firebrick.core.dtypes import DType, float16, float32, float64, limits
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import (
@@ -205,6 +205,20 @@ def _check_mass(mass: Tensor) -> None:
     check_values(lambda: greater_equal(mass, 2 * _LEAST_MASS), error)
 
 
+def _above_nothing(d: Draw, x: Tensor, most: float | None = None) -> Tensor:
+    """Numbers whose rounding would reach 0, or their upper bound of 1, at the nearest number that the dtype has inside.
+
+    There a density may be infinite. The least float16 is denormal: normal ones leave out much of a small concentration's mass.
+    """
+    found = limits(d.dtype)
+    return clip(x, float(found.smallest_subnormal if d.dtype is float16 else found.smallest_normal), most)
+
+
+def _below_one(d: Draw) -> float:
+    """The largest number of the dtype below 1."""
+    return 1.0 - float(limits(d.dtype).epsneg)
+
+
 def log_gamma(d: Draw, alpha: Tensor) -> Tensor:
     """Logarithms of standard gamma numbers, with their gradient by alpha.
 
@@ -261,14 +275,14 @@ def gamma(
         True
     """
     d = draw("gamma", shape, {"alpha": (alpha, POSITIVE), "rate": (rate, POSITIVE)}, dtype, device, generator)
-    return finished(d, exp(log_gamma(d, d.parameters["alpha"])) / d.parameters["rate"])
+    return finished(d, _above_nothing(d, exp(log_gamma(d, d.parameters["alpha"])) / d.parameters["rate"]))
 
 
 @shape_first
 def beta(
     shape: Any, *, a: Parameter, b: Parameter, dtype: Any = None, device: Any = None, generator: Generator | None = None
 ) -> Tensor:  # fmt: skip
-    """Beta-distributed numbers in [0, 1]: x / (x + y) with gamma-distributed x and y.
+    """Beta-distributed numbers between 0 and 1, which they never are: x / (x + y) with gamma-distributed x and y.
 
     Args:
         shape: Sizes of the axes, as one argument: an int or a tuple of ints.
@@ -286,19 +300,19 @@ def beta(
     Example:
         >>> import firebrick as fb
         >>> x = fb.random.beta((5,), a=2.0, b=3.0)
-        >>> bool(fb.all((x >= 0.0) & (x <= 1.0)))
+        >>> bool(fb.all((x > 0.0) & (x < 1.0)))
         True
     """
     d = draw("beta", shape, {"a": (a, POSITIVE), "b": (b, POSITIVE)}, dtype, device, generator)
     first, second = (log_gamma(d, d.parameters[k]) for k in ("a", "b"))
-    return finished(d, sigmoid(first - second))
+    return finished(d, _above_nothing(d, sigmoid(first - second), _below_one(d)))
 
 
 @shape_first
 def dirichlet(
     shape: Any, *, alpha: Parameter, dtype: Any = None, device: Any = None, generator: Generator | None = None
 ) -> Tensor:  # fmt: skip
-    """Points of the simplex: along the last axis, numbers ≥ 0 with the sum 1.
+    """Points of the simplex: along the last axis, numbers > 0 with the sum 1.
 
     Args:
         shape: Sizes of the axes, as one argument; the last one is the number of components.
@@ -321,7 +335,7 @@ def dirichlet(
     d = draw("dirichlet", shape, {"alpha": (alpha, POSITIVE)}, dtype, device, generator)
     if not d.shape:
         raise ShapeError("dirichlet: the last axis of the shape counts the components", f"shape {d.shape}", "pass e.g. (3,)")
-    return finished(d, softmax(log_gamma(d, d.parameters["alpha"]), axis=-1))
+    return finished(d, _above_nothing(d, softmax(log_gamma(d, d.parameters["alpha"]), axis=-1)))
 
 
 __all__ = ["beta", "dirichlet", "exponential", "gamma", "gumbel", "laplace", "truncated_normal"]
