@@ -278,7 +278,8 @@ class Precision(_FromCounts):
     Args:
         classes: Number of classes.
         average: "macro" (mean over classes), "micro" (over all samples), "weighted" (mean over classes, weighted by their
-            numbers of samples), or None for each class.
+            numbers of samples), or None for each class. A class that is a label and never predicted, or predicted and never a
+            label, scores 0; one that is neither is NaN for None, and left out of the averages.
         ignore_index: Label of samples that do not count, such as those without a class; None counts all.
 
     Example:

@@ -134,7 +134,8 @@ class AUROC(_Ranking):
 
     Args:
         classes: Number of classes, each compared with the rest; None for two, with one score per sample.
-        average: With ``classes``: "macro" (mean), "weighted" (by their numbers of samples), or None for each class.
+        average: With ``classes``: "macro" (mean), "weighted" (by their numbers of samples), or None for each class. A class that
+            no sample is of, or every sample, is NaN with an ``UndefinedMetricWarning``, and left out of the averages.
 
     Source: Hanley, McNeil, "The meaning and use of the area under a ROC curve", 1982.
 
@@ -164,7 +165,7 @@ class AveragePrecision(_Ranking):
 
     Args:
         classes: Number of classes, each compared with the rest; None for two, with one score per sample.
-        average: As for ``AUROC``.
+        average: As for ``AUROC``, but only a class that no sample is of is NaN.
 
     Example:
         >>> import firebrick as fb
