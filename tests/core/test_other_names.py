@@ -23,6 +23,7 @@ OWNERS: dict[str, tuple[Any, Any]] = {
     "OF_DTYPES": (fb.float32, other_names.OF_DTYPES),
     "OF_MODULES": (MODEL, other_names.OF_MODULES),
     "OF_OPTIMIZERS": (fb.optim.SGD(MODEL, lr=0.1), other_names.OF_OPTIMIZERS),
+    "OF_SCHEDULES": (fb.optim.cosine(0.1, steps=10), other_names.OF_SCHEDULES),
 }
 ROOTS = {
     "fb": fb, "nn": fb.nn, "optim": fb.optim, "train": import_module("firebrick.train"), "x": fb.ones((2, 2)), "model": MODEL,

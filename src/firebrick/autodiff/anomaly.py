@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from firebrick.core.errors import GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.operands import describe
+from firebrick.core.scopes import scope
 from firebrick.core.tensor import Tensor
 
 
-@contextmanager
+@scope
 def detect_anomaly() -> Iterator[None]:
     """Inside this block, a recorded operation that makes the first NaN raises GradientError; so does its gradient.
 

@@ -23,6 +23,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.levels import innermost
 from firebrick.core.op import Op
 from firebrick.core.planned import OpPlan
+from firebrick.core.scopes import scope
 from firebrick.core.tensor import Tensor
 
 R = TypeVar("R")
@@ -133,7 +134,7 @@ def _without_grad(fn: Callable[..., R], args: tuple[Any, ...]) -> R:
     return fn(*args)
 
 
-@contextmanager
+@scope
 def no_grad() -> Iterator[None]:
     """Record nothing inside a ``with`` block: results are untracked, and have no tangents in forward mode.
 

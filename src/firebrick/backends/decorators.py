@@ -30,6 +30,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
+from firebrick.core.scopes import scope
 from firebrick.core.timeline import Event, Timeline, thread_name
 from firebrick.ir import Graph, Node, interpret
 from firebrick.ops.accuracy import check_results, deviation, run_reference, widen
@@ -417,7 +418,7 @@ def _swap(engine: str, to: Backend) -> None:
     registry.register_backend(to)
 
 
-@contextmanager
+@scope
 def verify(*engines: str) -> Iterator[None]:
     """Compare every op with its reference inside this block, on all engines in use or those named.
 
@@ -437,7 +438,7 @@ def verify(*engines: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
+@scope
 def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
     """Count calls and time of every op inside this block, on all engines in use or those named.
 

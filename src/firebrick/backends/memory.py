@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device, Memory
 from firebrick.core.errors import OutOfMemoryError
+from firebrick.core.scopes import scope
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
@@ -129,7 +129,7 @@ def memory_cleanup(device: Any = None) -> None:
     home.backend.memory_cleanup(home)
 
 
-@contextmanager
+@scope
 def memory_persistent_allocations(device: Any = None) -> Iterator[None]:
     """Count allocations on a device in this block as ``persistent``, since they will live long; engines with pools keep
     them apart from short-lived results. The mode ends with the block, also by an exception.

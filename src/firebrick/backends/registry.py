@@ -7,7 +7,6 @@ theirs through the entry-point group ``firebrick.backends``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from threading import RLock
@@ -21,6 +20,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
 from firebrick.core.locks import forkable
+from firebrick.core.scopes import scope
 from firebrick.ops import OPS
 
 _OWN = {
@@ -154,7 +154,7 @@ def set_default_device(device: Any) -> None:
     config.device = find_device(device).name
 
 
-@contextmanager
+@scope
 def use_device(device: Any) -> Iterator[Device]:
     """Make ``device`` the default inside a ``with`` block (of this thread or task).
 

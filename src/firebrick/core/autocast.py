@@ -7,7 +7,6 @@ functions that lose digits or overflow in them. Outside of the context both retu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,6 +14,7 @@ from firebrick.core.dtypes import DType, bfloat16, float16, float32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.scopes import scope
 from firebrick.core.tensor import Tensor
 
 NARROW = (bfloat16, float16)
@@ -23,7 +23,7 @@ _goal: ContextVar[DType | None] = ContextVar("firebrick_autocast", default=None)
 autocast_dtype = _goal.get
 
 
-@contextmanager
+@scope
 def autocast(dtype: Any) -> Iterator[None]:
     """In a ``with`` block, compute in mixed precision; gradients of float32 tensors stay float32.
 

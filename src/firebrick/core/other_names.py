@@ -354,6 +354,14 @@ OF_OPTIMIZERS: Names = {
     "init": "nothing: an optimizer is made for its model",
 }
 
+OF_SCHEDULES: Names = {
+    "step": "nothing: optimizer.update counts its updates, and reduce_on_plateau takes each metric by observe(metric)",
+    "get_last_lr": "optimizer.learning_rate",
+    "get_lr": "optimizer.learning_rate",
+    "state_dict": "optimizer.state_dict(), which holds its schedule",
+    "load_state_dict": "optimizer.load_state_dict(state), which takes the schedule too",
+}
+
 
 class UnknownNameError(AttributeError):
     """Something has no attribute of a name; the text says what to write instead, if that is known.

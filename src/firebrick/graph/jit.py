@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import update_wrapper
 from time import perf_counter
@@ -26,6 +25,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.levels import running
 from firebrick.core.lines import user_line, warn
 from firebrick.core.other_arguments import answers_arguments
+from firebrick.core.scopes import scope
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.graph.arguments import Flat
@@ -285,7 +285,7 @@ def jit(fn: Callable[P, R] | None = None, *, static_argnames: str | Sequence[str
     return Jit(fn, static_argnames)
 
 
-@contextmanager
+@scope
 def disable_jit() -> Iterator[None]:
     """Run functions under ``jit`` eagerly, for a ``with`` block: to step through them, or to compare.
 

@@ -16,6 +16,7 @@ import numpy as np
 from firebrick.core.constants import constant as scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.other_names import OF_SCHEDULES, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, clip, cos, floor_divide, greater_equal, less, pow, remainder, where
@@ -28,10 +29,15 @@ COUNTED = 1 << 53
 
 
 def with_python_settings(schedule: type[T]) -> type[T]:
-    """A schedule that keeps NumPy scalars among its settings as Python numbers."""
+    """A schedule that keeps NumPy scalars among its settings as Python numbers, and answers names of PyTorch's."""
     made: Any = schedule
     made.__init__ = python_settings(made.__init__)
+    made.__getattr__ = _no_such_name
     return schedule
+
+
+def _no_such_name(of: Any, name: str) -> Any:
+    raise UnknownNameError(f"{type(of).__name__!r} object", name, OF_SCHEDULES, lambda: dir(type(of)), "schedule.{}")
 
 
 def check_rates(where_: str, **rates: Any) -> None:

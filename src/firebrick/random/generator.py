@@ -14,7 +14,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import wraps
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
@@ -32,6 +31,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OperandError, Unsuppo
 from firebrick.core.hooks import hooks
 from firebrick.core.locks import forkable
 from firebrick.core.operands import describe
+from firebrick.core.scopes import scope
 from firebrick.core.settings import number, whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
@@ -54,7 +54,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@contextmanager
+@scope
 def row_offset(rows: int) -> Iterator[None]:
     """Draw, inside a ``with`` block, what the whole batch would have drawn from row ``rows`` on.
 

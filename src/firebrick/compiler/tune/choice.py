@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import blake2b
@@ -22,6 +21,7 @@ from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, UnsupportedError
 from firebrick.core.lines import warn
 from firebrick.core.locks import forkable
+from firebrick.core.scopes import scope
 
 KEPT = 8192
 """Maximum number of decisions that ``explain_tuning`` remembers."""
@@ -217,7 +217,7 @@ def pin_of(problem: KernelProblem) -> str:
     return blake2b(repr((problem.kind, problem.structure, problem.sizes)).encode(), digest_size=12).hexdigest()
 
 
-@contextmanager
+@scope
 def force_variant(pattern: str) -> Iterator[None]:
     """Compute with variants of this name, for tests and comparisons; process-wide, while the ``with`` block lasts.
 

@@ -134,8 +134,8 @@ class AUROC(_Ranking):
 
     Args:
         classes: Number of classes, each compared with the rest; None for two, with one score per sample.
-        average: With ``classes``: "macro" (mean), "weighted" (by their numbers of samples), or None for each class. A class that
-            no sample is of, or every sample, is NaN with an ``UndefinedMetricWarning``, and left out of the averages.
+        average: With ``classes``: "macro" (mean), "weighted" (by their numbers of samples), or None for each class. A class
+            that no sample is of, or every sample, is NaN with an ``UndefinedMetricWarning``, and left out of the averages.
 
     Source: Hanley, McNeil, "The meaning and use of the area under a ROC curve", 1982.
 

@@ -1,0 +1,103 @@
+"""What a context manager of the package returns can be entered again: in turn, nested, and by several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+import firebrick as fb
+from firebrick.core.scopes import scope
+
+MADE: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "autocast": lambda: fb.autocast(fb.bfloat16),
+    "detect_anomaly": fb.detect_anomaly,
+    "disable_jit": fb.disable_jit,
+    "force_variant": lambda: fb.force_variant("*"),
+    "memory_persistent_allocations": fb.memory_persistent_allocations,
+    "no_grad": fb.no_grad,
+    "profile": fb.profile,
+    "row_offset": lambda: fb.random.row_offset(2),
+    "use_device": lambda: fb.use_device("cpu:1"),
+    "verify": fb.verify,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_block_is_entered_inside_itself_and_again(name: str) -> None:
+    block = MADE[name]()
+    with block:
+        with block:
+            fb.ones(2) + 1.0
+        fb.ones(2) + 1.0
+    with block:
+        fb.ones(2) + 1.0
+
+
+def test_each_exit_puts_back_what_its_own_entry_found() -> None:
+    there, here = fb.use_device("cpu:1"), fb.device()
+    with there as found:
+        with fb.use_device("numpy"), there:
+            assert fb.zeros(1).device is found
+        assert fb.zeros(1).device is found
+    assert fb.zeros(1).device is here
+
+
+def test_threads_that_share_a_block_leave_their_own_entry() -> None:
+    shared, meet, seen = fb.use_device("cpu:1"), Barrier(2), []
+
+    def work() -> None:
+        for _ in range(20):
+            with shared:
+                meet.wait(10)
+                seen.append(fb.zeros(1).device)
+            seen.append(fb.zeros(1).device)
+
+    threads = [Thread(target=work) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert seen.count(fb.device("cpu:1")) == seen.count(fb.device()) == 40
+
+
+def test_a_block_decorates_functions_and_generators_leave_in_any_order() -> None:
+    assert fb.no_grad()(lambda x: (x * 2.0).tracked)(fb.ones(1).require_grad()) is False
+    left: list[str] = []
+
+    @scope
+    def named(name: str) -> Iterator[None]:
+        yield
+        left.append(name)
+
+    def inside(block: Any) -> Iterator[None]:
+        with block:
+            yield
+
+    first, second = inside(named("first")), inside(named("second"))
+    next(first)
+    next(second)
+    next(first, None)
+    next(second, None)
+    assert left == ["first", "second"]
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), StopIteration("x"), RuntimeError("x"), KeyboardInterrupt()])
+def test_an_error_leaves_a_block_as_it_is(error: BaseException) -> None:
+    ended: list[BaseException] = []
+
+    @scope
+    def watching() -> Iterator[None]:
+        try:
+            yield
+        except BaseException as e:
+            ended.append(e)
+            raise
+
+    with pytest.raises(type(error)) as caught, watching():
+        raise error
+    assert caught.value is error
+    assert ended == [error]
