@@ -91,7 +91,7 @@ def test_the_cache_of_a_memory_is_not_shared_by_two_layers() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))])
-def test_copies_moved_models_and_loaded_states_go_on(copied: Callable[[Any], Any]) -> None:
+def test_copies_and_states_that_are_loaded_back_go_on(copied: Callable[[Any], Any]) -> None:
     model, x = stack("cpu")
     whole = model(x, [nn.KeyValueCache(), nn.KeyValueCache()]).numpy()
     caches = [nn.KeyValueCache(), nn.KeyValueCache()]
@@ -101,7 +101,7 @@ def test_copies_moved_models_and_loaded_states_go_on(copied: Callable[[Any], Any
         with pytest.raises(ConfigError, match="a cache belongs to one attention layer"):
             other(x[:, 2:], held[::-1])
     model.load_state_dict(model.state_dict())
-    model.to("numpy").to("cpu")
+    model.to("cpu")
     np.testing.assert_allclose(model(x[:, 2:], caches).numpy(), whole[:, 2:], rtol=1e-5, atol=1e-6)
 
 
@@ -144,3 +144,51 @@ def test_caches_of_different_lengths_are_refused_by_an_encoder() -> None:
     model.layers[0](x[:, 2:3], causal=True, cache=caches[0])
     with pytest.raises(ConfigError, match="lengths 3, 2"):
         model(x[:, 2:3], causal=True, cache=caches)
+
+
+@pytest.mark.parametrize("length", [None, 8])
+@pytest.mark.parametrize("change", ["load_state_dict", "update", "assignment"])
+def test_keys_of_weights_that_were_replaced_are_refused_until_a_reset(change: str, length: int | None) -> None:
+    layer, other, x = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2), fb.asarray(X)
+    cache, kept = nn.KeyValueCache(length), layer.qkv
+    layer(x[:, :2], causal=True, cache=cache)
+    layer(x[:, 2:3], causal=True, cache=cache)
+    if change == "load_state_dict":
+        layer.load_state_dict(other.state_dict())
+    elif change == "update":
+        _, gradients = fb.value_and_grad(lambda m: fb.sum(m(x)))(layer)
+        fb.optim.SGD(layer, lr=0.1).update(layer, gradients)
+    else:
+        layer.qkv = other.qkv
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"computed with one state of the layer's weights\n.*before the weights of"):
+            layer(x[:, 3:4], causal=True, cache=cache)
+    assert cache.length == 3
+    cache.reset()
+    y = layer(x[:, :2], causal=True, cache=cache)
+    np.testing.assert_allclose(y.numpy(), layer(x[:, :2], causal=True).numpy(), rtol=1e-5, atol=1e-6)
+    assert kept is not None
+
+
+def test_keys_of_a_memory_go_with_the_weights_too() -> None:
+    layer, x, memory = nn.MultiheadAttention(8, 2), fb.asarray(X), fb.asarray(X * 2)
+    cache = nn.KeyValueCache()
+    layer(x[:, :1], memory, cache=cache)
+    layer.load_state_dict(nn.MultiheadAttention(8, 2).state_dict())
+    with pytest.raises(ConfigError, match="one state of the layer's weights"):
+        layer(x[:, 1:2], memory, cache=cache)
+
+
+def test_a_cache_is_used_on_where_weights_are_the_same_or_computed() -> None:
+    layer, x = nn.MultiheadAttention(8, 2), fb.asarray(X)
+    cache = nn.KeyValueCache()
+    layer(x[:, :1], causal=True, cache=cache)
+    fb.value_and_grad(lambda m: fb.sum(m(x)))(layer)
+    layer.load_state_dict(layer.state_dict())
+    layer.eval().to(x.device)
+    layer(x[:, 1:2], causal=True, cache=cache)
+    normed, cache = nn.weight_norm(nn.MultiheadAttention(8, 2).qkv), nn.KeyValueCache()
+    layer.qkv = normed
+    for i in range(3):
+        layer(x[:, i : i + 1], causal=True, cache=cache)
+    assert cache.length == 3

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal, overload
-from weakref import ref
 
 from firebrick.core.autocast import autocast, narrow
 from firebrick.core.device import Device
@@ -212,6 +211,11 @@ class MultiheadAttention(Module):
         """A parameter, by whose device those of arguments are checked."""
         return self.out.weight
 
+    @property
+    def _key_weight(self) -> Tensor | None:
+        """The parameter that keys are computed with; None where it is computed itself, as by ``weight_norm``."""
+        return vars(self.k if self.qkv is None else self.qkv).get("weight")
+
     def _part(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys or values (i = 0, 1, 2) of x alone."""
         if self.qkv is None:
@@ -258,8 +262,7 @@ class MultiheadAttention(Module):
         if cache is not None:
             cache._check_use(self)
         if cache is not None and cache.keys is not None and cache.values is not None:
-            if cache._layer is None:
-                cache._layer = ref(self)
+            cache._belong(self)
             if cache._memory == () and key.shape[:2] == (cache.keys.shape[0], cache.keys.shape[2]):
                 cache._memory = (key.storage, value.storage)
             if not cache._memory or cache._memory[0] is not key.storage or cache._memory[1] is not value.storage:
@@ -274,7 +277,7 @@ class MultiheadAttention(Module):
             k = self.rotary(k)
         if cache is not None:
             cache.keys, cache.values, cache._memory = k, v, (key.storage, value.storage)
-            cache._layer = ref(self)
+            cache._belong(self)
         return k, v
 
     def _mask(self, mask: Tensor | None, key_mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:

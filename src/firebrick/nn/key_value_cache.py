@@ -12,6 +12,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.levels import Level, innermost, level_of
 from firebrick.core.operands import describe
 from firebrick.core.settings import python_numbers
+from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import staged
 from firebrick.functions.creation import zeros, zeros_like
@@ -69,6 +70,10 @@ class KeyValueCache:
     cache, the caches of other layers lack these places: that cache is refused from then on. Where layers are called one by one,
     outside of a module or each under a ``jit`` of its own, begin with new caches after an error: nothing can detect it there.
 
+    What it holds was computed with the layer's weights. An eager call after these were replaced (by ``load_state_dict``, an
+    assignment, an eager update, or a move to another device and back) refuses it until ``reset``. Calls under ``jit`` do not
+    detect this, and no call detects weights that a step under ``jit`` changed: ``reset`` the caches after such a change.
+
     The cache of a memory is for eager calls.
 
     Args:
@@ -100,7 +105,7 @@ class KeyValueCache:
 
     ties = frozenset({"_layer"})
     unwatched = frozenset(
-        {"_memory", "_trace", "_level"}
+        {"_memory", "_trace", "_level", "_weight"}
     )  # one tells a memory from another, the other lives as long as a trace
 
     def __init__(self, length: int | None = None) -> None:
@@ -115,6 +120,7 @@ class KeyValueCache:
         # storages that the keys and values of a memory were computed from; () for whatever memory comes next
         self._memory: tuple[Any, ...] | None = None
         self._layer: ref[Any] | None = None  # that it belongs to
+        self._weight: ref[Storage] | None = None  # of the layer's weights, when it was first added to
         self._failed = False  # whether a call failed after it had added something
         trace = hooks.trace()
         self._trace = None if trace is None else ref(trace)  # that it was made in: it ends with it
@@ -179,7 +185,7 @@ class KeyValueCache:
         else:
             # zeros, since what is masked still has a weight of 0, and 0 · NaN of the sequence before would be NaN
             self._keep(zeros_like(self.keys), zeros_like(self.values), zeros_like(self.filled))
-        self._failed = False
+        self._weight, self._failed = None, False
 
     def state(self) -> CacheState:
         """What a cache of a fixed length holds, as a tree of tensors, for the carry of ``fb.scan``.
@@ -298,6 +304,13 @@ class KeyValueCache:
                 f"a cache of {_named(owner)} given to {'another ' if _named(owner) == _named(layer) else ''}{_named(layer)}",
                 "give each layer a cache of its own, as new_cache() does; a copy of the layer takes a copy of the cache",
             )
+        now = None if layer is None or self._weight is None else _weight_of(layer)
+        if now is not None and self._weight is not None and self._weight() is not now:
+            raise ConfigError(
+                "the keys and values of a cache are computed with one state of the layer's weights",
+                f"{self!r}, filled before the weights of {_named(layer)} were replaced",
+                "begin the sequence again: reset the caches, or make new ones",
+            )
 
     def _check_level(self, keys: Tensor, values: Tensor) -> None:
         """Refuse keys and values that end with a call of fb.vmap or fb.jvp, in a cache that was made before it."""
@@ -314,8 +327,8 @@ class KeyValueCache:
 
     def _keep(self, keys: Tensor, values: Tensor, filled: Tensor | None, layer: Module | None = None) -> None:
         changes.note(self)
-        if layer is not None and self._layer is None:
-            self._layer = ref(layer)
+        if layer is not None:
+            self._belong(layer)
         if not self._outlives_trace():
             self.keys, self.values = own_handle(keys), own_handle(values)
             self.filled = None if filled is None else own_handle(filled)
@@ -324,6 +337,13 @@ class KeyValueCache:
             if new is not None and new is not held:
                 assert held is not None
                 held._rebind(new)
+
+    def _belong(self, layer: Module) -> None:
+        """Note which layer, with which weights, has added to it; the first time alone."""
+        if self._layer is None:
+            self._layer = ref(layer)
+        if self._weight is None and (weight := _weight_of(layer)) is not None:
+            self._weight = ref(weight)
 
     def call_failed(self) -> None:
         """Refuse to be used from now on: a call failed that had changed it."""
@@ -359,6 +379,7 @@ class KeyValueCache:
             "_trace": None,
             "_level": None,
             "_layer": None,
+            "_weight": None,
             "_memory": None if self._memory is None else (),
         }
 
@@ -398,6 +419,13 @@ def _with_room(filled: Tensor, n: int, capacity: int) -> Tensor:
     if count + n > capacity:
         raise error(count)
     return filled
+
+
+def _weight_of(layer: Module) -> Storage | None:
+    """The storage of a weight that keys are computed with, which another one takes the place of when it is replaced; None where
+    handles show other storages for a while, or the layer has none of its own."""
+    weight = getattr(layer, "_key_weight", None)
+    return None if weight is None or hooks.trace() is not None or innermost() is not None else weight.storage
 
 
 def _named(layer: Module | None) -> str:
