@@ -254,3 +254,16 @@ def test_a_number_that_comes_back_after_many_others_has_a_plan_again(monkeypatch
     op, operands, params = scaled.operation(x, 1.0)
     plan = op.plans[planned.key_of(op, operands, params)]
     assert plan.kernel(*[t.storage.data for t in operands]).tolist() == [[1.0] * 2] * 4
+
+
+def test_calls_that_began_without_the_compiler_have_a_plan_once_it_is_on() -> None:
+    x, by = fb.ones((3, 2)), 1.5
+    op = scaled.operation(x, by)[0]
+    op.plans.clear()
+    with config.scope(cpu_compile=False):
+        for _ in range(CALLS):
+            scaled(x, by)
+        assert not plans(scaled, x, by)
+    for _ in range(CALLS):
+        assert scaled(x, by).tolist() == [[3.0] * 2] * 3
+    assert len(plans(scaled, x, by)) == 1

@@ -111,10 +111,10 @@ def _count(
     if not inputs[0].device.backend.replays:  # an engine without kernels to keep, or one that is decorated
         return
     times = op.plans.get(key, 0)
-    if type(times) is planned.OpPlan and times.settings is not config.compiled_with:
-        times = planned.BEFORE
     if type(times) is not int:
-        return
+        if times.settings is config.compiled_with:
+            return
+        times = planned.BEFORE
     if len(op.plans) >= planned.KEPT:
         op.plans.clear()
     op.plans[key] = times + 1 if times < planned.BEFORE else planned.made(op, inputs, params, avals, single)

@@ -90,14 +90,29 @@ def key_of(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any
     return (*key, dumps(params, _FORMAT)) if params else key
 
 
-def made(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], single: bool) -> OpPlan | None:
-    """The plan of an operation that has passed all checks; None if its engine has no kernel to keep for it."""
+class NoPlan:
+    """That an operation has no plan: its engine has no kernel to keep for it, with these settings.
+
+    Attributes:
+        settings: As of ``OpPlan``.
+    """
+
+    __slots__ = ("settings",)
+
+    def __init__(self) -> None:
+        self.settings = config.compiled_with
+
+
+def made(
+    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], single: bool
+) -> OpPlan | NoPlan:  # fmt: skip
+    """The plan of an operation that has passed all checks, if its engine has a kernel to keep for it."""
     if op.control is not None or op.transfers or not (op.program is not None or all(map(_is_plain, params.values()))):
-        return None
+        return NoPlan()
     device: Device = inputs[0].device
     in_avals = tuple(t.aval for t in inputs)
     kernel = device.backend.kept_kernel(op, in_avals, params, avals, device)
-    return None if kernel is None else OpPlan(op, device.backend, kernel, in_avals, avals, dict(params), single)
+    return NoPlan() if kernel is None else OpPlan(op, device.backend, kernel, in_avals, avals, dict(params), single)
 
 
 def _is_plain(value: Any) -> bool:
