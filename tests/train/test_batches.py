@@ -200,6 +200,47 @@ def test_forgotten_labels_are_refused_with_what_a_single_tensor_means() -> None:
         made.fit(DataLoader(ArrayDataset(X), 8), epochs=1)
 
 
+class Scaled(nn.Module):
+    """Takes two inputs by name."""
+
+    def __init__(self) -> None:
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x, scale=None):  # type: ignore[no-untyped-def]
+        return self.layer(x)
+
+
+class Pictures:
+    """Samples whose entries have other names than the model's parameters."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"image": X[i], "mask": X[i], "label": Y[i]}
+
+
+def test_entries_that_forward_has_no_parameters_for_are_named() -> None:
+    model = Scaled()
+    made = Learner(model, optim.SGD(model, lr=0.1), log=None, target="label")
+    wrong, right = (
+        DataLoader(Pictures(), 4),
+        DataLoader(Pictures(), 4, transform=lambda b: {"x": b["image"], "label": b["label"]}),
+    )
+    text = r"Scaled.forward has the parameters \(x, scale=None\)\n.*'image', 'mask' beside the target 'label'"
+    calls: list[Callable[[], Any]] = [
+        lambda: made.fit(wrong, epochs=1), lambda: made.fit(right, wrong, epochs=1), lambda: made.evaluate(wrong),
+        lambda: evaluate(model, wrong, target="label"), lambda: made.predict(wrong.first()),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(TrainingError, match=text):
+            call()
+    three = ArrayDataset(X, X, X, Y)
+    with pytest.raises(TrainingError, match=r"has the parameters \(x, scale=None\)\n.*3 inputs"):
+        Learner(model, optim.SGD(model, lr=0.1), log=None).fit(DataLoader(three, 4), epochs=1)
+    assert made.fit(right, epochs=1)
+
+
 # several batches a step
 
 

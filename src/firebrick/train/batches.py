@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 
 from firebrick.core.device import Device
@@ -16,6 +17,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion
 from firebrick.data.structure import leaves_of, tree_of
 from firebrick.data.torch_loaders import from_torch, is_of_torch
+from firebrick.nn import Module
 from firebrick.train.errors import TrainingError
 
 
@@ -101,6 +103,34 @@ def inputs_of(given: tuple[Any, ...], target: str | None) -> tuple[tuple[Any, ..
     entries."""
     named = _named(given[0]) if target is not None and len(given) == 1 else None
     return (given, {}) if named is None or target is None else _others(named, target)
+
+
+def check_call(model: Module, inputs: tuple[Any, ...], named: Mapping[str, Any], target: str | None) -> None:
+    """Raise TrainingError unless a model's ``forward`` has the parameters that the entries of a batch are given to.
+
+    Args:
+        model: The model.
+        inputs: The arguments by position.
+        named: The arguments by name.
+        target: As of ``Learner``.
+    """
+    try:
+        taken = signature(model.forward)
+    except (TypeError, ValueError):  # of a function without a signature
+        return
+    try:
+        taken.bind(*inputs, **named)
+    except TypeError as e:
+        count = f"{len(inputs)} {'input' if len(inputs) == 1 else 'inputs'}"
+        beside = "" if target is None else f" beside the target {target!r}"
+        raise TrainingError(
+            f"the model takes what batches hold: {type(model).__name__}.forward has the parameters "
+            f"({', '.join(map(str, taken.parameters.values())) or 'none'})",
+            f"{'the entries ' + ', '.join(map(repr, named)) if named else count}{beside} ({e})",
+            "give the entries of the samples the names of forward's parameters, by the data set or DataLoader(…, transform=)"
+            if named
+            else "let batches hold one entry for each parameter: (inputs…, target)",
+        ) from None
 
 
 def hint_of(batch: Any, target: str | None) -> str:

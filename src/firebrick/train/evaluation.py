@@ -16,7 +16,7 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.nn import Module
-from firebrick.train.batches import call_of, check_batch, check_loader, hint_of, rows_in
+from firebrick.train.batches import call_of, check_batch, check_call, check_loader, hint_of, rows_in
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.default_loss import default_loss
@@ -187,7 +187,9 @@ def _counted(
     with evaluating(model, loss):
         for batch in batches:
             check_batch(batch, loader, target_name)
-            inputs, _, target = call_of(batch, target_name)
+            inputs, named, target = call_of(batch, target_name)
+            if counted.samples == 0:
+                check_call(model, inputs, named, target_name)
             with naming(batch), _explained(batch, target_name):
                 found = step(batch)
             if shared:  # with other processes, which have kept other batches

@@ -24,7 +24,7 @@ from firebrick.optim import EMA
 from firebrick.random.generator import check_seed
 from firebrick.train import figures
 from firebrick.train.assigned import assigned
-from firebrick.train.batches import inputs_of
+from firebrick.train.batches import check_call, inputs_of
 from firebrick.train.callbacks import Callback, notify, notify_of
 from firebrick.train.checkpoint import Checkpoint, write
 from firebrick.train.claim import claimed
@@ -346,8 +346,12 @@ class Learner:
             )
         given, by_name = inputs_of(inputs, self.target) if inputs else ((), {})
         step = self._compile("prediction", Prediction(self.model))
-        with evaluating(self.model), self._averaged():
-            return step(given, {**by_name, **named})
+        try:
+            with evaluating(self.model), self._averaged():
+                return step(given, {**by_name, **named})
+        except TypeError:
+            check_call(self.model, given, {**by_name, **named}, self.target)
+            raise
 
     def stop(self, reason: str = "asked to", *, lasting: bool = True) -> None:
         """End a running ``fit`` after its epoch; for callbacks. ``fit`` returns as if that epoch had been the last.

@@ -25,7 +25,18 @@ from firebrick.functions.parts import part_of_batch
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.optim import LBFGS
 from firebrick.random import row_offset
-from firebrick.train.batches import Call, call_of, check_batch, hint_of, moved, pieces_of, rows_in, rows_of, tensors_of
+from firebrick.train.batches import (
+    Call,
+    call_of,
+    check_batch,
+    check_call,
+    hint_of,
+    moved,
+    pieces_of,
+    rows_in,
+    rows_of,
+    tensors_of,
+)
 from firebrick.train.divisor import apart, with_other_labels
 from firebrick.train.errors import TrainingError
 from firebrick.train.evaluation import evaluating
@@ -242,6 +253,7 @@ def try_batch(
             _check_piece(piece, device, loader, target)
     batch = next(moved(piece, strategy.devices[0]) for piece in pieces if piece is not None)
     call = call_of(batch, target)
+    check_call(model, call.inputs, call.named, target)
     divided = strategy.joins or parts > 1 or batches > 1
     kept: list[str] = []
     put = put_back([model, *modules_of(loss).values()], always=True)
@@ -310,6 +322,8 @@ def try_validation(
     """
     batch = loader.first()
     _check_piece(batch, loader.device, loader, target)
+    call = call_of(batch, target)
+    check_call(model, call.inputs, call.named, target)
     with _said(batch, loader, target), evaluating(model, loss), put_back([model, *modules_of(loss).values()], always=True):
         EvaluationStep(model, loss, {} if metrics is None else metrics, target)(batch)
 
