@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -84,6 +85,13 @@ def test_a_module_and_a_command_of_firebrick_can_be_launched(run: Run) -> None:
         f"[rank {r}] firebrick {__import__('firebrick').__version__}" for r in range(2)
     ]
     assert run("launch", "-n", 1, "-m", "keyword").exit_code == 0
+
+
+@pytest.mark.parametrize("python", ["python", "python3", sys.executable])
+def test_python_with_arguments_of_its_own_can_be_launched(run: Run, python: str) -> None:
+    program = "import os, sys; print(os.environ['RANK'], sys.argv[1:])"
+    done = run("launch", "-n", 2, "--", python, "-c", program, "--epochs", 2)
+    assert sorted(done.stdout.splitlines()) == [f"[rank {r}] {r} ['--epochs', '2']" for r in range(2)]
 
 
 @pytest.mark.slow

@@ -80,8 +80,8 @@ def launch(
 ) -> None:  # fmt: skip
     """Run PROGRAM in several processes that form a group (firebrick.distributed.init()).
 
-    PROGRAM is a Python file (launch -n 2 train.py --epochs 3), a module (launch -n 2 -m package.train), or a command of
-    Firebrick (launch -n 2 firebrick train digits).
+    PROGRAM is a Python file (launch -n 2 train.py --epochs 3), a module (launch -n 2 -m package.train), a command of Firebrick
+    (launch -n 2 firebrick train digits), or python with its own arguments (launch -n 2 -- python -c "…").
 
     Over several hosts, run it on each with the same --nodes and --master, and its own --node-rank. If one process fails, the
     others get --grace seconds to end by themselves; then they are ended. The exit code is that of the one that failed first.
@@ -118,8 +118,13 @@ def _command(program: str, arguments: Sequence[str], as_module: bool) -> list[st
         return [sys.executable, "-m", program, *arguments]
     if program == "firebrick":
         return [sys.executable, "-c", "from firebrick.cli.main import main; main(prog_name='firebrick')", *arguments]
+    if program in ("python", "python3", sys.executable):  # the interpreter that runs this command
+        return [sys.executable, *arguments]
     if not Path(program).is_file():
-        raise click.BadParameter(f"{program} is no file; use -m for a module", param_hint="PROGRAM")
+        raise click.BadParameter(
+            f"{program} is no file; use -m for a module, python for its own arguments, firebrick for a command of Firebrick",
+            param_hint="PROGRAM",
+        )
     return [sys.executable, program, *arguments]
 
 
