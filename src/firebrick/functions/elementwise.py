@@ -501,6 +501,9 @@ def _limits(dt: DType) -> tuple[Any, Any]:
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap.
 
+    What is too large for a float becomes infinite. ``float8_e4m3fn`` has no infinity: what would round to more than 448, its
+    largest number, becomes NaN, so clip or scale before.
+
     Args:
         x: Tensor of any dtype.
         dtype: Target dtype.
@@ -514,6 +517,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
         >>> import firebrick as fb
         >>> fb.astype(fb.asarray([1.7, -300.0]), fb.int8).tolist()
         [1, -128]
+        >>> fb.astype(fb.asarray([448.0, 500.0]), fb.float8_e4m3fn).astype(fb.float32).tolist()
+        [448.0, nan]
     """
     from firebrick.core.errors import DTypeError
 
