@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.train import Loss, MeanAbsoluteError, MeanSquaredError, Perplexity, R2Score, UndefinedMetricWarning
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import Learner, Loss, MeanAbsoluteError, MeanSquaredError, Perplexity, R2Score, UndefinedMetricWarning
 
 CUTS = (0, 1, 9, 40)
 
@@ -122,3 +124,31 @@ def test_a_target_that_is_constant_but_for_rounding_has_no_spread() -> None:
 def test_a_loss_is_one_number() -> None:
     with pytest.raises(fb.ShapeError, match="the mean loss of a batch"):
         Loss().update(fb.ones(3), 3)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "estimates"),
+    [
+        (fb.nn.MSELoss(), True),
+        (fb.nn.BCELoss(), True),
+        (fb.nn.PoissonNLLLoss(log_input=False), True),
+        (lambda output, target: fb.mean((output - target) ** 2), True),
+        (fb.nn.BCEWithLogitsLoss(), False),
+        (fb.binary_cross_entropy_with_logits, False),
+        (partial(fb.binary_cross_entropy_with_logits, reduction="mean"), False),
+        (fb.nn.CrossEntropyLoss(), False),
+        (fb.nn.KLDivLoss("batchmean"), False),
+        (fb.nn.PoissonNLLLoss(), False),
+    ],
+)
+def test_scores_are_not_compared_with_probabilities_as_numbers(loss: Any, estimates: bool, jit: bool) -> None:
+    x = np.random.default_rng(0).random((8, 3)).astype(np.float32)
+    loader = DataLoader(ArrayDataset(x, np.full((8, 2), 0.5, np.float32)), 4)
+    model = fb.nn.Sequential(fb.nn.Linear(3, 2), fb.nn.Sigmoid())
+    learner = Learner(model, fb.optim.SGD(model, lr=0.1), loss, jit=jit, log=None)
+    (epoch,) = learner.fit(loader, loader, epochs=1)
+    found = learner.evaluate(loader)
+    for error in (epoch.train_mse, epoch.train_mae, epoch.valid_mse, epoch.valid_mae, found.mse, found.mae):
+        assert (error is not None) is estimates
+    assert epoch.train_accuracy is None

@@ -42,7 +42,8 @@ class Evaluation:
         samples: How many there were.
         confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes. A sample
             with a score that is NaN has no class: it counts as wrong, and is in no cell.
-        mse: Mean squared error over all elements; None where no numbers are predicted.
+        mse: Mean squared error over all elements; None where no numbers are predicted, or the loss takes them for scores of
+            probabilities, as ``nn.BCEWithLogitsLoss`` does.
         mae: Mean absolute error over all elements; None likewise.
         forecast: The first sample, where windows of series are forecast.
         metrics: Values of further metrics, by name.

@@ -29,7 +29,8 @@ class Epoch:
         train_accuracy: Share of samples classified correctly in training; None where there are no classes.
         valid_loss: Mean loss per sample of the validation data after the epoch; None without such data.
         valid_accuracy: Share of samples of the validation data classified correctly.
-        train_mse, train_mae: Mean squared and absolute error in training; None where no numbers are predicted.
+        train_mse, train_mae: Mean squared and absolute error in training; None where no numbers are predicted, or
+            the loss takes them for scores of probabilities, as ``nn.BCEWithLogitsLoss`` does.
         valid_mse, valid_mae: The same of the validation data.
         learning_rate: Learning rate of the step after the epoch.
         samples_per_second: Samples trained per second, without validation and checkpoint.

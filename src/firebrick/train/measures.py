@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from firebrick.core.errors import ConfigError, FirebrickError
 from firebrick.core.tensor import Tensor
+from firebrick.functions import losses
+from firebrick.nn import BCEWithLogitsLoss, CrossEntropyLoss, KLDivLoss, NLLLoss, PoissonNLLLoss
 from firebrick.train.errors import TrainingError
 from firebrick.train.metrics import Accuracy, Loss, MeanAbsoluteError, MeanSquaredError, Metric, settle
 
@@ -34,6 +37,25 @@ def regresses(output: Any, target: Any) -> bool:
 
 def _tensors(output: Any, target: Any) -> bool:
     return isinstance(output, Tensor) and isinstance(target, Tensor)
+
+
+def estimates(loss: Any) -> bool:
+    """Whether a loss compares a model's output with a target of the same meaning, so that their difference has one: not scores
+    or logarithms with probabilities or counts."""
+    of = loss.func if isinstance(loss, partial) else loss
+    if isinstance(of, PoissonNLLLoss):
+        return not of.log_input
+    return not isinstance(of, _OF_SCORES) and not any(of is f for f in _SCORED)
+
+
+_OF_SCORES = (BCEWithLogitsLoss, CrossEntropyLoss, KLDivLoss, NLLLoss)
+_SCORED = (
+    losses.binary_cross_entropy_with_logits,
+    losses.cross_entropy,
+    losses.kl_div,
+    losses.nll_loss,
+    losses.poisson_nll_loss,
+)
 
 
 def uncounted(name: str) -> TrainingError:
@@ -99,15 +121,15 @@ class Measures:
     Args:
         metrics: Further ones by name, each called as ``update(output, target)``. They are copied and stay as they are.
         named: Whether steps give numbers of other names too, whose means are further metrics.
-        ignored: Label of samples that the accuracy leaves out; None for none.
+        loss: The loss: the accuracy leaves out the label that it ignores, and errors of numbers count where it ``estimates``.
     """
 
-    def __init__(self, metrics: Metrics | None = None, named: bool = False, ignored: int | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, named: bool = False, loss: Any = None) -> None:
         self.loss = Loss()
-        self.accuracy = Accuracy(ignored)
+        self.accuracy = Accuracy(ignored_by(loss))
         self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
         self.further = {n: copy(m) for n, m in (metrics or {}).items()}
-        self._named = named
+        self._named, self._estimates = named, estimates(loss)
         self._kinds = {n: kind_of(m) for n, m in self.further.items()}
         for metric in self.further.values():
             metric.reset()
@@ -120,7 +142,7 @@ class Measures:
         self.loss.update(loss, samples)
         if classifies(output, target):
             self.accuracy.update(output, target)
-        elif regresses(output, target):
+        elif self._estimates and regresses(output, target):
             self.mse.update(output, target)
             self.mae.update(output, target)
         for metric in self.further.values():
