@@ -157,3 +157,9 @@ def test_the_gradient_of_softsign_keeps_its_digits_far_out(device: str) -> None:
     assert value.tolist()[-2:] == [1.0, -1.0]
     for found in (slope(x), fb.jit(slope)(x)):
         np.testing.assert_allclose(found.numpy(), exact, rtol=4 * 2.0**-23, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 0)])
+def test_prelu_names_an_empty_weight(shape: tuple[int, ...]) -> None:
+    with pytest.raises(fb.ShapeError, match=r"prelu: weight holds 1 number(?s:.*)weight: float32\[0\]"):
+        fb.prelu(fb.ones(shape), fb.zeros(0))

@@ -729,3 +729,19 @@ def test_ctc_of_scores_whose_batch_comes_first_says_to_swap_the_axes() -> None:
     fb.ctc_loss(fb.swapaxes(scores, 0, 1), targets, *lengths)
     with pytest.raises(fb.ShapeError, match="pad the targets to one length"):
         fb.ctc_loss(fb.zeros((7, 4, 5)), targets, *lengths)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda w: fb.nn.CrossEntropyLoss(weight=w), "CrossEntropyLoss: the values of weight"),
+        (lambda w: fb.nn.NLLLoss(weight=w), "NLLLoss: the values of weight"),
+        (lambda w: fb.nn.BCELoss(weight=w), "BCELoss: the values of weight"),
+        (lambda w: fb.nn.BCEWithLogitsLoss(weight=w), "BCEWithLogitsLoss: the values of weight"),
+        (lambda w: fb.nn.BCEWithLogitsLoss(pos_weight=w), "BCEWithLogitsLoss: the values of pos_weight"),
+    ],
+)
+def test_a_loss_is_not_made_with_negative_weights(make: Any, name: str) -> None:
+    with pytest.raises(fb.OutOfRangeError, match=f"{name} must be ≥ 0"):
+        make(fb.asarray([1.0, -0.5]))
+    assert make(fb.asarray([1.0, 0.0])) is not None

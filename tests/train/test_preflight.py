@@ -137,6 +137,28 @@ def test_a_config_of_plain_values_comes_back(tmp_path: Path) -> None:
     assert {k: found[k] for k in config} == config
 
 
+# losses of logarithms of probabilities
+
+
+@pytest.mark.parametrize("last", [nn.Identity, nn.Softmax, nn.Sigmoid])
+@pytest.mark.parametrize(
+    "loss", [nn.NLLLoss(), fb.nll_loss, nn.KLDivLoss("batchmean"), partial(fb.kl_div, reduction="batchmean")]
+)
+def test_probabilities_are_no_logarithms_of_them(loss: Any, last: Any) -> None:
+    x, labels = np.random.default_rng(0).normal(size=(16, 4)), np.arange(16) % 3
+    of_labels = loss is fb.nll_loss or isinstance(loss, nn.NLLLoss)
+    data = loader(x, labels if of_labels else np.eye(3, dtype=np.float32)[labels])
+    for ends, refused in ((last, True), (nn.LogSoftmax, False)):
+        model = nn.Sequential(nn.Linear(4, 3), ends())
+        learner = Learner(model, optim.SGD(model, lr=0.1), loss, log=None)
+        if not refused:
+            assert learner.fit(data, epochs=1)[0].train_loss > 0.0
+            continue
+        with pytest.raises(TrainingError, match=r"logarithms of probabilities, which are at most 0[\s\S]*nn.LogSoftmax\(\)"):
+            learner.fit(data, epochs=1)
+        assert learner.step == 0
+
+
 # evaluations and predictions
 
 

@@ -170,7 +170,7 @@ def prelu(x: Tensor, weight: Tensor, /) -> Tensor:
     """
     _check("prelu", x=x, weight=weight)
     channels = x.shape[1] if x.ndim > 1 else 1
-    if weight.ndim > 1 or weight.size not in (1, channels):
+    if weight.ndim > 1 or not weight.size or weight.size not in (1, channels):
         raise ShapeError(
             f"prelu: weight holds 1 number or one for each of the {channels} channels, axis 1 of x",
             f"{describe('x', x)} and {describe('weight', weight)}",

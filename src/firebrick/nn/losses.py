@@ -6,6 +6,7 @@ definition comes from.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from firebrick.core.errors import ConfigError
@@ -27,7 +28,10 @@ def _positive(kind: str, name: str, value: float, *, zero: bool = False) -> floa
     return value
 
 
-def _weight(value: Tensor | None) -> Buffer | None:
+def _weight(kind: str, name: str, value: Tensor | None) -> Buffer | None:
+    """A weight as a buffer; of a negative one, the loss would have no minimum."""
+    if isinstance(value, Tensor) and value.dtype.kind == "float":
+        losses.check_values(kind, name, value, 0.0, math.inf, "leave out what is not to count by a weight of 0")
     return None if value is None else Buffer(value)
 
 
@@ -43,7 +47,7 @@ class CrossEntropyLoss(Module):
 
     Args:
         reduction: "mean", "sum" or "none".
-        weight: Floating tensor [classes]: how much each class counts.
+        weight: Floating tensor [classes], ≥ 0: how much each class counts.
         label_smoothing: Share of the probability spread over all classes, in [0, 1].
         ignore_index: Label that counts as no sample; None ignores none.
 
@@ -60,7 +64,8 @@ class CrossEntropyLoss(Module):
         self.reduction = _reduction("CrossEntropyLoss", reduction)
         if not 0.0 <= label_smoothing <= 1.0:
             raise ConfigError("CrossEntropyLoss: label_smoothing lies in [0, 1]", repr(label_smoothing), "pass e.g. 0.1")
-        self.weight, self.label_smoothing, self.ignore_index = _weight(weight), label_smoothing, ignore_index
+        self.weight = _weight("CrossEntropyLoss", "weight", weight)
+        self.label_smoothing, self.ignore_index = label_smoothing, ignore_index
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of logits [batch, classes, …] and integer labels [batch, …] or probabilities like logits.
@@ -83,7 +88,7 @@ class NLLLoss(Module):
 
     Args:
         reduction: "mean", "sum" or "none".
-        weight: Floating tensor [classes].
+        weight: Floating tensor [classes], ≥ 0.
         ignore_index: Label that counts as no sample; None ignores none.
 
     Example:
@@ -94,7 +99,7 @@ class NLLLoss(Module):
 
     def __init__(self, reduction: str = "mean", *, weight: Tensor | None = None, ignore_index: int | None = None) -> None:
         self.reduction = _reduction("NLLLoss", reduction)
-        self.weight, self.ignore_index = _weight(weight), ignore_index
+        self.weight, self.ignore_index = _weight("NLLLoss", "weight", weight), ignore_index
 
     def forward(self, log_probabilities: Tensor, labels: Tensor) -> Tensor:
         """The loss of log-probabilities [batch, classes, …] and integer labels [batch, …].
@@ -114,8 +119,8 @@ class BCEWithLogitsLoss(Module):
 
     Args:
         reduction: "mean", "sum" or "none".
-        weight: Floating tensor that broadcasts to the logits: how much each element counts.
-        pos_weight: Floating tensor that broadcasts to the logits: how much more the positive term counts.
+        weight: Floating tensor ≥ 0 that broadcasts to the logits: how much each element counts.
+        pos_weight: Floating tensor ≥ 0 that broadcasts to the logits: how much more the positive term counts.
 
     Example:
         >>> import firebrick as fb
@@ -125,7 +130,8 @@ class BCEWithLogitsLoss(Module):
 
     def __init__(self, reduction: str = "mean", *, weight: Tensor | None = None, pos_weight: Tensor | None = None) -> None:
         self.reduction = _reduction("BCEWithLogitsLoss", reduction)
-        self.weight, self.pos_weight = _weight(weight), _weight(pos_weight)
+        self.weight = _weight("BCEWithLogitsLoss", "weight", weight)
+        self.pos_weight = _weight("BCEWithLogitsLoss", "pos_weight", pos_weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of two floating tensors of one shape.
@@ -147,7 +153,7 @@ class BCELoss(Module):
 
     Args:
         reduction: "mean", "sum" or "none".
-        weight: Floating tensor that broadcasts to the probabilities: how much each element counts.
+        weight: Floating tensor ≥ 0 that broadcasts to the probabilities: how much each element counts.
 
     Example:
         >>> import firebrick as fb
@@ -156,7 +162,7 @@ class BCELoss(Module):
     """
 
     def __init__(self, reduction: str = "mean", *, weight: Tensor | None = None) -> None:
-        self.reduction, self.weight = _reduction("BCELoss", reduction), _weight(weight)
+        self.reduction, self.weight = _reduction("BCELoss", reduction), _weight("BCELoss", "weight", weight)
 
     def forward(self, probability: Tensor, target: Tensor) -> Tensor:
         """The loss of two floating tensors of one shape, values in [0, 1].

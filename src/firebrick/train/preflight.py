@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from firebrick.core.device import Device
@@ -21,8 +22,10 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
 from firebrick.distributed import world_size
 from firebrick.distributed.session import launcher
+from firebrick.functions.losses import kl_div, nll_loss
 from firebrick.functions.parts import part_of_batch
-from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
+from firebrick.functions.statistical import max as max_
+from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, KLDivLoss, Module, NLLLoss
 from firebrick.optim import LBFGS
 from firebrick.random import row_offset
 from firebrick.train.batches import (
@@ -211,6 +214,27 @@ def _is_loss(value: Any) -> bool:
     return isinstance(value, Tensor) and value.size == 1 and value.dtype.kind == "float"
 
 
+def _check_logarithms(loss: Any, output: Any) -> None:
+    """Raise TrainingError where a loss of logarithms of probabilities gets probabilities or logits: it would have no minimum."""
+    of = loss.func if isinstance(loss, partial) else loss
+    if not (isinstance(of, (NLLLoss, KLDivLoss)) or of is nll_loss or of is kl_div):
+        return
+    if not isinstance(output, Tensor) or output.dtype.kind != "float" or not output.size:
+        return
+    largest = float(max_(output))
+    if largest > (_ROUNDED if output.dtype.itemsize > 2 else _ROUNDED_HALF):
+        name = getattr(of, "__name__", type(of).__name__)
+        raise TrainingError(
+            f"{name} takes logarithms of probabilities, which are at most 0",
+            f"an output of the model with {largest:.4g}, as probabilities or logits have",
+            "end the model with nn.LogSoftmax(), or train on its logits with nn.CrossEntropyLoss()",
+        )
+
+
+_ROUNDED, _ROUNDED_HALF = 1e-4, 1e-2
+"""How far above 0 the logarithm of a probability of 1 may be rounded; in bfloat16, log 1.0078."""
+
+
 def _no_loss(value: Any) -> TrainingError:
     if isinstance(value, Tensor):
         received, remedy = describe("loss", value), 'use reduction="mean"' if value.size != 1 else "return a floating tensor"
@@ -259,6 +283,7 @@ def try_batch(
     put = put_back([model, *modules_of(loss).values()], always=True)
     with _said(batch, loader, target), evaluating(model), put, part_of_batch() if divided else nullcontext():
         output = model(*call.inputs, **call.named)
+        _check_logarithms(loss, output)
         if divided:
             kept = changed_by(lambda: loss(output, call.target), loss, model)
         value: Any = loss(output, call.target)
