@@ -215,7 +215,7 @@ def _is_loss(value: Any) -> bool:
 
 
 def _check_logarithms(loss: Any, output: Any) -> None:
-    """Raise TrainingError where a loss of logarithms of probabilities gets probabilities or logits: it would have no minimum."""
+    """Raise TrainingError where a loss of logarithms of probabilities gets probabilities or logits: it has no minimum."""
     of = loss.func if isinstance(loss, partial) else loss
     if not (isinstance(of, (NLLLoss, KLDivLoss)) or of is nll_loss or of is kl_div):
         return
