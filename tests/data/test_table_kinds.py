@@ -116,3 +116,12 @@ def test_a_folder_is_refused_at_the_first_other_file(tmp_path: Path, monkeypatch
     with pytest.raises(LoaderError, match=r"a\.txt, which is none"):
         ParquetDataset(tmp_path, {"a": "int64"})
     assert len(looked) == 1
+
+
+def test_line_breaks_in_quotes_are_read_in_files_of_any_size(tmp_path: Path) -> None:
+    path, rows = tmp_path / "notes.csv", 120_000  # several blocks, which begin at any row
+    notes = ["plain", "a, b", "two\nlines", "7\n8,9,10", 'say ""hi""']
+    path.write_text("a,note,b\n" + "".join(f'{i},"{notes[i % 5]}",{i % 7}\n' for i in range(rows)), encoding="utf-8-sig")
+    a, b = CSVDataset(path, {"a": "int64", "b": "int64"}).arrays
+    assert (a == range(rows)).all()
+    assert (b == a % 7).all()

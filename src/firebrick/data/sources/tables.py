@@ -31,6 +31,8 @@ _LEAST, _RATIO = 2**28, 200  # bytes that any file may be decompressed to, and t
 class CSVDataset(ArrayDataset):
     r"""The rows of a CSV file with a header line: sample i is the tuple of its values in row i.
 
+    The file is UTF-8, with or without a byte order mark; values in double quotes may hold delimiters and line breaks.
+
     Args:
         path: The file, also compressed by gzip (``.csv.gz``).
         columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
@@ -67,7 +69,7 @@ class CSVDataset(ArrayDataset):
             )
         if len(delimiter) != 1:
             raise LoaderError("one character separates the values of a CSV", repr(delimiter), 'pass e.g. delimiter=";"')
-        path, parse = _path("CSVDataset", path), csv.ParseOptions(delimiter=delimiter)
+        path, parse = _path("CSVDataset", path), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         most = _most("CSVDataset", max_bytes)
 
         def read(threads: bool, types: dict[str, Any] = types) -> Any:
@@ -195,7 +197,7 @@ def _check_names(names: list[str], wanted: Iterable[str], path: Any) -> None:
         raise LoaderError(
             f"{Path(path)} has the columns that are read",
             f"no column {', '.join(map(repr, absent))} among {', '.join(names):.1000}",
-            "correct the names, or the delimiter of a CSV",
+            "correct the names, or the delimiter of a CSV; the first line of a CSV is its header: add one that is missing",
         )
     twice = [n for n in wanted if names.count(n) > 1]
     if twice:
