@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,3 +53,26 @@ def test_a_learner_with_a_function_as_loss_says_how_samples_without_a_class_are_
     labels = np.where(KEPT, LABELS, -1)
     with pytest.raises(fb.OutOfRangeError, match=r"nn\.CrossEntropyLoss\(ignore_index=-1\)"):
         evaluate(model, loader(labels, "test"), lambda output, target: fb.cross_entropy(output, target, ignore_index=-1))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("of", [nn.CrossEntropyLoss, nn.NLLLoss])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_an_evaluation_is_that_of_all_samples_at_once(of: Any, smoothing: float, jit: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(23, 4)).astype(np.float32), rng.integers(0, 3, 23)
+    labels[:9] = -1  # a whole batch, and more
+    weight = fb.asarray([0.1, 5.0, 1.0])
+    options = {"label_smoothing": smoothing} if of is nn.CrossEntropyLoss else {}
+    model = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax())
+    for loss in (of(weight=weight, ignore_index=-1, **options), of(ignore_index=-1, **options)):
+        whole = loss(model(fb.asarray(x)), fb.asarray(labels)).item()
+        for size in (1, 4, 8, 23):
+            found = evaluate(model, DataLoader(ArrayDataset(x, labels), size), loss, jit=jit)
+            assert found.loss == pytest.approx(whole, rel=1e-5)
+            assert found.samples == 23
+
+
+def test_the_loss_of_an_evaluation_without_labels_that_count_is_0() -> None:
+    data = DataLoader(ArrayDataset(np.ones((4, 2), np.float32), np.full(4, -1)), 2)
+    assert evaluate(nn.Linear(2, 2), data, nn.CrossEntropyLoss(ignore_index=-1)).loss == 0.0

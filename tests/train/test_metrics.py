@@ -121,7 +121,7 @@ UPDATES: dict[str, tuple[Callable[[], Metric], tuple[Any, ...]]] = {
     "AveragePrecision": (lambda: train.AveragePrecision(2), (SCORES, LABELS)),
     "MeanSquaredError": (train.MeanSquaredError, (NUMBERS, NUMBERS)),
     "MeanAbsoluteError": (train.MeanAbsoluteError, (NUMBERS, NUMBERS)), "R2Score": (train.R2Score, (NUMBERS, NUMBERS)),
-    "Perplexity": (train.Perplexity, (SCORES, LABELS)), "Loss": (Loss, (fb.asarray(0.5), 2)),
+    "Perplexity": (train.Perplexity, (SCORES, LABELS)), "Loss": (Loss, (fb.asarray(0.5), 2, fb.asarray(1.5))),
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.dtypes import python_scalar
+from firebrick.core.dtypes import DType, float32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.operands import check_devices, check_operand, describe
 from firebrick.core.precision import in_float32, in_wide_float32
@@ -195,14 +195,31 @@ def _over_samples(losses: Tensor, reduction: str) -> Tensor:
 
 def _weighted_mean(losses: Tensor, labels: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:
     """Σ losses / Σ weight[label] over the labels that count."""
+    return _divided(sum_(losses), sum_(_weights(labels, weight, kept, losses.dtype)))
+
+
+def _weights(labels: Tensor, weight: Tensor | None, kept: Tensor | None, dtype: DType) -> Tensor:
+    """How much each label counts, of which ``kept`` count at all."""
     if weight is None:
         assert kept is not None
-        weights = astype(kept, losses.dtype)
-    else:
-        safe = labels if kept is None else where(kept, labels, 0)
-        weights = reshape(take(weight, reshape(safe, (-1,))), labels.shape)
-        weights = weights if kept is None else where(kept, weights, 0.0)
-    return _divided(sum_(losses), sum_(weights))
+        return astype(kept, dtype)
+    safe = labels if kept is None else where(kept, labels, 0)
+    weights = reshape(take(weight, reshape(safe, (-1,))), labels.shape)
+    return weights if kept is None else where(kept, weights, 0.0)
+
+
+def divisor_of_labels(labels: Tensor, weight: Tensor | None, ignore_index: int | None) -> Tensor:
+    """What the mean loss of labels is divided by, a float32 or float64 of shape (): Σ weight[label] over those that count.
+
+    Args:
+        labels: Integers in the range that the loss has checked.
+        weight: Class weights of the loss, or None; one of both is given.
+        ignore_index: Label that counts as no sample, or None.
+    """
+    labels = in_default_int(labels)
+    kept = None if ignore_index is None else not_equal(labels, ignore_index)
+    wide = weight if weight is None or weight.dtype.itemsize > 2 else astype(weight, float32)
+    return sum_(_weights(labels, wide, kept, float32 if wide is None else wide.dtype))
 
 
 def _divided(total: Tensor, weights: Tensor) -> Tensor:

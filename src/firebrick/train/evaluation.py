@@ -35,9 +35,9 @@ class Evaluation:
     """The results of an evaluation of a model on the samples of a loader.
 
     Attributes:
-        loss: Mean loss per sample: of each batch what the loss returns, weighted by its samples. For a loss that divides by
-            something else, such as class weights or the labels that ``ignore_index`` leaves, it depends on the batches; one of
-            all samples is exact.
+        loss: Mean loss per sample: of each batch what the loss returns, weighted by its samples; of ``nn.CrossEntropyLoss`` and
+            ``nn.NLLLoss`` with class weights or ``ignore_index``, by what they divide by. So both are those of all samples at
+            once. For a loss of one's own that divides by something else, or a sum, it depends on the batches.
         accuracy: Share of samples classified correctly; None where targets are no classes.
         samples: How many there were.
         confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes. A sample

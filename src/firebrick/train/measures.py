@@ -39,6 +39,15 @@ def _tensors(output: Any, target: Any) -> bool:
     return isinstance(output, Tensor) and isinstance(target, Tensor)
 
 
+def divisor_of(loss: Any, target: Any) -> Tensor | None:
+    """What the mean of a batch was divided by, where that is known and not its number of labels."""
+    if not isinstance(loss, (CrossEntropyLoss, NLLLoss)) or loss.reduction != "mean" or not isinstance(target, Tensor):
+        return None
+    if not target.dtype.is_integer or (loss.weight is None and loss.ignore_index is None):
+        return None
+    return losses.divisor_of_labels(target, loss.weight, loss.ignore_index)
+
+
 def estimates(loss: Any) -> bool:
     """Whether a loss compares a model's output with a target of the same meaning, so that their difference has one: not scores
     or logarithms with probabilities or counts."""
@@ -137,9 +146,9 @@ class Measures:
     def _all(self) -> dict[str, Metric]:
         return {"loss": self.loss, "accuracy": self.accuracy, "mse": self.mse, "mae": self.mae, **self.further}
 
-    def update(self, loss: Tensor, output: Any, target: Any, samples: int) -> None:
-        """Add a batch, or a device's share of one."""
-        self.loss.update(loss, samples)
+    def update(self, loss: Tensor, output: Any, target: Any, samples: int, weight: Tensor | None = None) -> None:
+        """Add a batch, or a device's share of one; ``weight`` is what its loss was divided by, if not by its samples."""
+        self.loss.update(loss, samples, weight)
         if classifies(output, target):
             self.accuracy.update(output, target)
         elif self._estimates and regresses(output, target):

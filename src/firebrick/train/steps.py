@@ -18,7 +18,7 @@ from firebrick.train.batches import call_of, rows_in
 from firebrick.train.counted import joined
 from firebrick.train.frozen import Zeros, zeros_of
 from firebrick.train.leaves import as_given
-from firebrick.train.measures import Counts, Measures, Metrics, classifies, estimates, regresses
+from firebrick.train.measures import Counts, Measures, Metrics, classifies, divisor_of, estimates, regresses
 from firebrick.train.metrics import classes_of
 from firebrick.train.precision import Forward as Differentiated
 from firebrick.train.precision import Precision
@@ -171,7 +171,8 @@ class EvaluationStep:
         inputs, named, target = call_of(batch, self.target)
         output = self.model(*inputs, **named)
         measures = Measures(self.metrics, loss=self.loss)
-        measures.update(self.loss(output, target), output, target, rows_in(batch))
+        loss = self.loss(output, target)
+        measures.update(loss, output, target, rows_in(batch), divisor_of(self.loss, target))
         if classifies(output, target):
             return Evaluated(measures.held(), classes_of("ConfusionMatrix", output, target), output.shape[1])
         return Evaluated(measures.held(), output if estimates(self.loss) and regresses(output, target) else None, None)

@@ -137,7 +137,7 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> RawSer
     """
     file = Path(path)
     try:
-        with io.TextIOWrapper(opened(file), encoding="utf-8", newline="") as stream:
+        with io.TextIOWrapper(opened(file), encoding="utf-8-sig", newline="") as stream:
             return _series(file, name or file.stem, (row for row in csv.reader(stream) if row))
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror or error}. Check its name and permissions.") from error

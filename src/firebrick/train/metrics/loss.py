@@ -18,7 +18,8 @@ from firebrick.train.metrics.metric import Array, Metric, check_tensors, wide
 
 
 class Loss(Metric):
-    """Mean loss per sample: Σ samples · loss / Σ samples over batches whose loss is a mean.
+    """Mean loss per sample: Σ samples · loss / Σ samples over batches whose loss is a mean; of losses that divide by weights,
+    Σ weight · loss / Σ weight.
 
     Attributes:
         recent: The losses that the last ``settle`` read, one for each batch in order.
@@ -38,22 +39,25 @@ class Loss(Metric):
         self.recent: list[float] = []
 
     def initial(self) -> dict[str, Any]:
-        return {"total": 0.0, "samples": 0}
+        return {"total": 0.0, "samples": 0.0}
 
-    def update(self, loss: Tensor, samples: int) -> None:
+    def update(self, loss: Tensor, samples: int, weight: Tensor | None = None) -> None:
         """Add a batch: its mean loss (a scalar tensor) and how many samples it has.
 
         Args:
             loss: Mean loss of the batch, a tensor of one element.
             samples: Number of samples of the batch.
+            weight: What the mean was divided by, a tensor of one element; the number of samples by default.
 
         Raises:
-            ShapeError: The loss has more than one element, or none.
+            ShapeError: The loss or the weight has more than one element, or none.
         """
-        check_tensors("Loss", loss=loss)
-        if loss.size != 1:
-            raise ShapeError("Loss takes the mean loss of a batch", describe("loss", loss), 'use reduction="mean"')
-        self.keep(samples, loss)
+        given = {"loss": loss} if weight is None else {"loss": loss, "weight": weight}
+        check_tensors("Loss", **given)
+        for name, value in given.items():
+            if value.size != 1:
+                raise ShapeError("Loss takes the mean loss of a batch", describe(name, value), 'use reduction="mean"')
+        self.keep(samples, *given.values())
 
     def absorb(self, values: Sequence[Array]) -> None:
         """Add the values of ``pending()``.
@@ -61,17 +65,21 @@ class Loss(Metric):
         Args:
             values: Those of ``pending()``, as NumPy arrays.
         """
-        self.recent = [float(v) for v in values]
+        self.recent = []
         super().absorb(values)
 
     def add(self, values: Sequence[Array], samples: int) -> None:
-        self.totals["total"] += float(values[0]) * samples
-        self.totals["samples"] += samples
+        loss, weight = float(values[0]), samples if len(values) == 1 else float(values[1])
+        self.recent.append(loss)
+        self.totals["total"] += loss * weight
+        self.totals["samples"] += weight
 
     def compute(self) -> float:
-        """The mean so far; NaN before the first batch."""
+        """The mean so far; NaN before the first batch, and 0 of batches that weigh nothing."""
         samples = self.totals["samples"]
-        return float(self.totals["total"] / samples) if samples else math.nan
+        if samples:
+            return float(self.totals["total"] / samples)
+        return 0.0 if self.used else math.nan
 
 
 class Perplexity(Metric):
