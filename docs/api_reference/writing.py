@@ -30,6 +30,7 @@ OTHER_NAMES = {
     "Attributes of dtypes, as in x.dtype.NAME": other_names.OF_DTYPES,
     "Methods and attributes of modules": other_names.OF_MODULES,
     "Methods and attributes of optimizers": other_names.OF_OPTIMIZERS,
+    "Methods of schedules": other_names.OF_SCHEDULES,
     "Keyword arguments": {name: ", ".join(f"{n}=" for n in here) for name, here in ARGUMENTS.items()},
     "Keyword arguments without a counterpart": NOTES,
 }

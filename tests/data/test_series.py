@@ -115,6 +115,7 @@ def test_windows_that_cannot_be_are_refused(values: np.ndarray, look_back: int, 
     [
         ("date,a\n", "two or more rows"),
         (csv_of(4).partition("\n")[2], "line of column names first .*; received a row of values, '2016-07-01 00:00:00'"),
+        ("\ufeff" + csv_of(4).partition("\n")[2], "line of column names first .*; received a row of values, '2016-07-01 00"),
         (csv_of(3).replace("1001", "x"), "row 2: expected a finite number for OT; received 'x'"),
         (csv_of(3).replace("1001", "nan"), "row 2: expected a finite number for OT"),
         (csv_of(3).replace("2016-07-01 01:00:00", "yesterday"), "row 2: expected a date and time"),
