@@ -10,7 +10,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import Accuracy, Learner, evaluate
+from firebrick.train import Accuracy, Learner, Loss, evaluate
 
 RNG = np.random.default_rng(0)
 X, LABELS = RNG.normal(size=(50, 4)).astype(np.float32), RNG.integers(0, 3, 50)
@@ -76,3 +76,11 @@ def test_the_loss_of_an_evaluation_is_that_of_all_samples_at_once(of: Any, smoot
 def test_the_loss_of_an_evaluation_without_labels_that_count_is_0() -> None:
     data = DataLoader(ArrayDataset(np.ones((4, 2), np.float32), np.full(4, -1)), 2)
     assert evaluate(nn.Linear(2, 2), data, nn.CrossEntropyLoss(ignore_index=-1)).loss == 0.0
+
+
+def test_a_state_of_an_earlier_version_weighs_losses_by_samples() -> None:
+    old = Loss().load_state({"total": 8.0, "samples": 4})
+    assert old.compute() == 2.0
+    old.update(fb.asarray(5.0), 4, fb.asarray(2.0))
+    assert old.compute() == 3.0
+    assert Loss().load_state(old.state()).compute() == 3.0

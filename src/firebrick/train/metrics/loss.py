@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
@@ -39,7 +39,7 @@ class Loss(Metric):
         self.recent: list[float] = []
 
     def initial(self) -> dict[str, Any]:
-        return {"total": 0.0, "samples": 0.0}
+        return {"total": 0.0, "samples": 0, "weight": 0.0}
 
     def update(self, loss: Tensor, samples: int, weight: Tensor | None = None) -> None:
         """Add a batch: its mean loss (a scalar tensor) and how many samples it has.
@@ -72,14 +72,27 @@ class Loss(Metric):
         loss, weight = float(values[0]), samples if len(values) == 1 else float(values[1])
         self.recent.append(loss)
         self.totals["total"] += loss * weight
-        self.totals["samples"] += weight
+        self.totals["samples"] += samples
+        self.totals["weight"] += weight
 
     def compute(self) -> float:
         """The mean so far; NaN before the first batch, and 0 of batches that weigh nothing."""
-        samples = self.totals["samples"]
-        if samples:
-            return float(self.totals["total"] / samples)
-        return 0.0 if self.used else math.nan
+        totals = self.totals
+        if totals["weight"]:
+            return float(totals["total"] / totals["weight"])
+        return 0.0 if totals["samples"] else math.nan
+
+    def load_state(self, state: Any) -> Self:
+        """Continue from ``state()``; returns the metric.
+
+        Args:
+            state: What ``state()`` returned; that of an earlier version has no weight, which then is the number of samples.
+
+        Raises:
+            ConfigError: It is the state of another metric, or of one with other settings.
+        """
+        old = isinstance(state, Mapping) and "samples" in state and "weight" not in state
+        return super().load_state({**state, "weight": state["samples"]} if old else state)
 
 
 class Perplexity(Metric):
