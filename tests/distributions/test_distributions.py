@@ -330,3 +330,18 @@ def test_slopes_through_samples_at_the_edge_are_numbers() -> None:
     assert np.isfinite(fb.grad(density)(fb.asarray(0.01)).item())
     ones = Generator(0).uniform(5000, dtype=fb.bfloat16)
     assert fb.grad(moved)(fb.asarray(1.0, dtype=fb.bfloat16)).item() == fb.mean(ones).item()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: d.Beta(t((3,)), 1.0), lambda t: d.Gamma(t((3,))), lambda t: d.StudentT(t((3,))), lambda t: d.Poisson(t((3,))),
+        lambda t: d.Binomial(5, t((3,))), lambda t: d.Uniform(t((3,)), 2.0), lambda t: d.Dirichlet(t((3, 4))),
+        lambda t: d.Multinomial(5, t((3, 4))), lambda t: d.Categorical(t((3, 4))),
+    ],
+)  # fmt: skip
+def test_samples_on_meta_have_shapes_alone(make: Callable[[Any], d.Distribution]) -> None:
+    of = make(lambda shape: fb.ones(shape, device="meta"))
+    x = of.sample((7,))
+    assert x.shape == (7, *of.shape, *of.event_shape)
+    assert of.log_prob(x).shape == (7, *of.shape)
