@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from typing import Any
 
 import llvmlite.binding
 import numpy as np
@@ -284,3 +285,44 @@ def test_a_text_may_say_that_nothing_is_to_be_gained_by_passes() -> None:
     assert "add i64 %x, 0" in emit_ir(AS_WRITTEN + text, Target.host())
     for t in (text, AS_WRITTEN + text):
         assert compile_ir(t).function("twice", ctypes.c_int64, ctypes.c_int64)(21) == 42
+
+
+def test_objects_are_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [number(k, f"number{k}") for k in range(9)]
+    target = Target.host()
+    want = [host.emit_object(text, target) for text in texts]
+    assert len(set(want)) == len(texts)
+    users: set[int] = set()
+    emitted = host._emitted
+
+    def noted(*args: Any) -> bytes:
+        users.add(threading.get_ident())
+        return emitted(*args)
+
+    monkeypatch.setattr(host, "_emitted", noted)
+    for threads in (1, 2, 5):
+        with fb.config.scope(num_threads=threads):
+            assert host.emit_objects(texts, target) == want
+        if threads == 1:
+            assert users == {threading.get_ident()}
+
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    with fb.config.scope(num_threads=5):
+        assert host.emit_objects(texts, target) == want
+    assert host.emit_objects([], target) == []
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_one_wrong_text_of_several_is_reported_and_nothing_is_left_behind(threads: int) -> None:
+    texts = [*(number(k, f"number{k}") for k in range(6)), "define i64 @wrong() {\n  ret i32 0\n}\n"]
+    with fb.config.scope(num_threads=threads):
+        for _ in range(3):
+            with pytest.raises(KernelCompileError, match="valid LLVM IR") as caught:
+                host.emit_objects(texts, Target.host())
+            del caught
+            gc.collect()
+        assert all(host.emit_objects(texts[:-1], Target.host()))
+    assert not [t for t in threading.enumerate() if t.name.startswith("Thread-") and "work" in t.name]

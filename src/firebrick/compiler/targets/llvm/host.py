@@ -1,7 +1,8 @@
 """Compile LLVM IR text to functions in memory: verify, optimise, generate an object, link it.
 
 Equal texts for equal targets give equal objects. A function's code stays in memory as long as its ``Module`` or a callable of
-it is alive (``loaded``). LLVM's library is not thread-safe, so one thread uses it at a time; it is imported when the first
+it is alive (``loaded``). One caller uses LLVM's library at a time. It emits the objects of several texts on several threads:
+what LLVM requires for this is that each has a context and a target machine of its own. The library is imported when the first
 function is compiled, not with Firebrick.
 """
 
@@ -12,9 +13,11 @@ import mmap
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -24,7 +27,9 @@ from firebrick.compiler.targets.llvm.emit import REPORT, report_function
 from firebrick.compiler.targets.llvm.loaded import Module as Module
 from firebrick.compiler.targets.llvm.loaded import llvm_in_use
 from firebrick.compiler.targets.llvm.target import Target as Target
+from firebrick.core.config import config
 from firebrick.core.errors import KernelCompileError
+from firebrick.core.sharing import usable_cores
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -121,7 +126,7 @@ def compile_many(
     with llvm_in_use():
         found = _linked.get(identity)
         if found is None:
-            images = [_object(key, text, target, options) for key, text in zip(keys, texts, strict=True)]
+            images = _objects(keys, texts, target, options)
             try:
                 found = _linked[identity] = link(images, names, dict(given), keep)
             except KernelCompileError as e:
@@ -178,13 +183,27 @@ def find_many(keys: Sequence[bytes], names: Sequence[str]) -> Module | None:
         return found
 
 
-def _object(key: bytes, text: str, target: Target, options: Options) -> bytes:
-    """The object of a text, from the cache or else compiled."""
-    image = cache.store.load(key)
-    if image is None:
-        image = _report_object(target, options) if text == report_function(target) else emit_object(text, target, options)
-        cache.store.save(key, image, {"functions": defined(text), "target": str(target), "llvm": llvm_version()})
-    return image
+def _objects(keys: Sequence[bytes], texts: Sequence[str], target: Target, options: Options) -> list[bytes]:
+    """The objects of texts, from the cache or else compiled."""
+    found: dict[bytes, bytes] = {}
+    missing: dict[bytes, str] = {}
+    for key, text in zip(keys, texts, strict=True):
+        image = cache.store.load(key)
+        if image is None and text == report_function(target):
+            image = _report_object(target, options)
+            _save(key, image, text, target)
+        if image is None:
+            missing[key] = text
+        else:
+            found[key] = image
+    for (key, text), image in zip(missing.items(), emit_objects(list(missing.values()), target, options), strict=True):
+        found[key] = image
+        _save(key, image, text, target)
+    return [found[key] for key in keys]
+
+
+def _save(key: bytes, image: bytes, text: str, target: Target) -> None:
+    cache.store.save(key, image, {"functions": defined(text), "target": str(target), "llvm": llvm_version()})
 
 
 @lru_cache(maxsize=8)
@@ -223,6 +242,72 @@ def emit_object(text: str, target: Target, options: Options | None = None) -> by
     """The object file of a module of LLVM IR, for any target."""
     with llvm_in_use(), _Optimised(text, target, options or Options()) as optimised:
         return bytes(optimised.machine.emit_object(optimised.module))
+
+
+def emit_objects(texts: Sequence[str], target: Target, options: Options | None = None) -> list[bytes]:
+    """The object files of modules of LLVM IR, emitted on as many threads as compiled code may use, the caller's among them."""
+    options = options or Options()
+    found: list[bytes] = [b""] * len(texts)
+    waiting = deque(sorted(range(len(texts)), key=lambda k: -len(texts[k])))
+    failed: list[BaseException] = []
+
+    def work(machine: llvm.TargetMachine) -> None:
+        try:
+            while True:
+                k = waiting.popleft()
+                with _Optimised(texts[k], target, options, machine) as optimised:
+                    found[k] = _emitted(machine, optimised.module)
+        except IndexError:  # nothing is waiting
+            return
+        except BaseException as e:  # noqa: BLE001 - which the calling thread raises, also an interrupt of its own
+            waiting.clear()
+            failed.append(e)
+
+    with llvm_in_use():
+        count = min(len(texts), config.num_threads or usable_cores())
+        threads = [Thread(target=work, args=(_new_machine(target, options),), daemon=True) for _ in range(count - 1)]
+        started = []
+        for thread in threads:
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter ends, or the system has no more threads: the others do it
+                break
+            started.append(thread)
+        work(_machine(target, options))
+        for thread in started:
+            thread.join()
+    if failed:
+        try:
+            raise failed[0]
+        finally:
+            failed.clear()  # its traceback has this frame
+    return found
+
+
+def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
+    """The object file of a module. Other threads may emit theirs, which llvmlite's lock would not allow."""
+    import llvmlite.binding as llvm
+
+    lib = llvm.ffi.lib
+    with llvm.ffi.OutputString() as error:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@lru_cache(maxsize=1)
+def _unlocked(name: str) -> Any:
+    """A function of llvmlite's library, without the lock that llvmlite adds to each."""
+    import llvmlite.binding as llvm
+
+    locked = getattr(llvm.ffi.lib, name)
+    function = getattr(ctypes.CDLL(llvm.ffi.lib._name), name)
+    function.argtypes, function.restype = locked.argtypes, locked.restype
+    return function
 
 
 def emit_assembly(text: str, target: Target, options: Options | None = None) -> str:
@@ -272,36 +357,51 @@ class _Optimised:
     module: llvm.ModuleRef
     machine: llvm.TargetMachine
 
-    def __init__(self, text: str, target: Target, options: Options) -> None:
+    def __init__(self, text: str, target: Target, options: Options, machine: llvm.TargetMachine | None = None) -> None:
         import llvmlite.binding as llvm
 
-        self.machine = _machine(target, options)
+        self.machine = _machine(target, options) if machine is None else machine
         self._context = llvm.create_context()
+        self._module: llvm.ModuleRef | None = None
         try:
-            self.module = llvm.parse_assembly(text, self._context)
+            self.module = self._module = llvm.parse_assembly(text, self._context)
             self.module.triple = target.triple
             self.module.data_layout = str(self.machine.target_data)
             self.module.verify()
-        except RuntimeError as e:
+            if not text.startswith(AS_WRITTEN):
+                _optimise(self.module, self.machine, options)
+        except BaseException as e:
+            self.close()
+            if not isinstance(e, RuntimeError):
+                raise
             raise KernelCompileError(
                 f"a generated kernel is valid LLVM IR for {target}", _shown(e, text), "report it with the text: it is a bug"
             ) from e
-        if text.startswith(AS_WRITTEN):
-            return
-        tuning = llvm.create_pipeline_tuning_options(speed_level=options.passes)
-        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = options.vectorize
-        tuning.loop_unrolling = options.unroll
-        builder = llvm.create_pass_builder(self.machine, tuning)
-        passes = builder.getModulePassManager()
-        passes.run(self.module, builder)
-        _dispose(passes)
+
+    def close(self) -> None:
+        """Free the module, and then its context: the garbage collector might free them in the other order."""
+        if self._module is not None:
+            self._module.close()
+        self._context.close()
 
     def __enter__(self) -> _Optimised:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.module.close()
-        self._context.close()
+        self.close()
+
+
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine, options: Options) -> None:
+    """Run LLVM's passes over a module."""
+    import llvmlite.binding as llvm
+
+    tuning = llvm.create_pipeline_tuning_options(speed_level=options.passes)
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = options.vectorize
+    tuning.loop_unrolling = options.unroll
+    builder = llvm.create_pass_builder(machine, tuning)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    _dispose(passes)
 
 
 def _dispose(passes: llvm.ModulePassManager) -> None:
@@ -329,6 +429,10 @@ def _without_hash_recognition() -> None:
 
 @lru_cache(maxsize=16)
 def _machine(target: Target, options: Options) -> llvm.TargetMachine:
+    return _new_machine(target, options)
+
+
+def _new_machine(target: Target, options: Options) -> llvm.TargetMachine:
     import llvmlite.binding as llvm
 
     _without_hash_recognition()
