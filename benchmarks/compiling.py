@@ -5,7 +5,7 @@ shapes. Each is traced, compiled and run once in a process of its own, with an e
 one that this left; what is read is the time from the call to its result, imports and building the model are not in it. Sizes
 are small, so that computing takes no time. Contenders alternate; figures are medians of the rounds. With ``--processor`` they
 are the time that the calling thread had on a processor, for machines that do other work meanwhile: that of Firebrick, which
-traces and compiles on that thread, but not of JAX.
+then gets one thread and does all of it there, but not of JAX.
 """
 
 from __future__ import annotations
@@ -160,9 +160,10 @@ CONTENDERS: dict[str, tuple[Callable[[str, int], Callable[[], Any]], str]] = {
 def seconds(name: str, what: str, count: int, folder: str, processor: bool = False) -> float:
     """Of the first result in a process of its own, with this folder as the cache of compiled code."""
     variable, more = CACHES[name]
+    one = {"FIREBRICK_NUM_THREADS": "1"} if processor else {}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.compiling", "--one", name, what, str(count), *["--processor"] * processor],
-        env={**os.environ, variable: folder, **more}, capture_output=True, text=True, check=False,
+        env={**os.environ, variable: folder, **more, **one}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(
