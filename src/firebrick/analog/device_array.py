@@ -92,8 +92,7 @@ class Pulses:
         trains = self.trains
         if trains is None:
             return self._with_lines(where(kept, values, 0.0), None, columns)
-        lines = take(trains.x if columns else trains.d, at, axis=-1)
-        lines = where(kept if lines.ndim == 2 else kept[:, None, :], lines, 0)
+        lines = trains.kept(take(trains.x if columns else trains.d, at, axis=-1), kept)
         if columns:
             return self._with_lines(values, replace(trains, x=lines), columns)
         return self._with_lines(values, replace(trains, d=lines, fired=take(trains.fired, at, axis=1)), columns)
@@ -522,9 +521,11 @@ def _pulsed(
     own, shared = model.names(hidden)
     kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, model.joint_pulses())
     low, high = model.limits(hidden)
+    slots = trains.slots
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
     after, counts = kernel(
-        w, low, high, x, d, trains.x, trains.d, trains.length, trains.fired, keys[0], ascent, side,
+        w, low, high, x, d, trains.x, trains.d, slots.length, slots.first, slots.begins, slots.used, trains.fired, keys[0],
+        ascent, side,
         *(hidden[n] for n in own), *numbers,
     )  # fmt: skip
     if len(keys) == 1:

@@ -12,29 +12,27 @@ Source: Gokmen, Vlasov, "Acceleration of deep neural network training with resis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.compiler.kernel.language.annotations import ConstantType
-from firebrick.core.dtypes import float32, int64, uint32
+from firebrick.core.dtypes import bool_, float32, int64, uint32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import full
+from firebrick.functions.creation import arange, full
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.kernels import Kernel, kernel
+from firebrick.functions.elementwise import where
+from firebrick.functions.kernels import kernel
 from firebrick.functions.movement import broadcast_to
 from firebrick.functions.statistical import max as largest_of
 
 FULL = 1 << 32
 """The level of a line that always fires."""
 WORD = 32
-"""Pulses of a word of a train."""
-SAMPLES = 32
-"""Samples of a word of ``firing_rows``."""
+"""Slots of a word of a train."""
 STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
 """Pulse types whose counts are those of coincidences in random trains."""
 MOST_SLOTS = 65536
@@ -235,107 +233,207 @@ def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stoc
 
 
 @typed_kernel(
-    "samples, words, lines", **_OF_LINES, length=reads(int64, "samples"),
-    needed=reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}"), words=int, out=results(uint32, "samples, words, lines"),
+    "1", length=reads(int64, "samples"), words=int, start=results(int64, "samples"), first=results(int64, "words"),
+    begins=results(uint32, "words"), used=results(int64, "1"),
+)  # fmt: skip
+def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used: Any) -> None:
+    """Where the slots of each sample are; see ``Slots``, whose attributes the results are."""
+    at = kernel.index()
+    found = word_of(0)
+    for b in range(length.shape[0]):
+        slots = length[b]
+        if at % WORD + slots > WORD:
+            at = (at + WORD - 1) // WORD * WORD
+        start[b] = at
+        if slots > 0:
+            bit = word_of(1) << word_of(at % WORD)
+            found = bit if at % WORD == 0 else found | bit
+            begins[at // WORD] = found
+            if at % WORD == 0:
+                for k in range((slots + WORD - 1) // WORD):
+                    first[at // WORD + k] = b
+        at += slots if slots <= WORD else (slots + WORD - 1) // WORD * WORD
+    used[0] = (at + WORD - 1) // WORD
+
+
+@kernel.function
+def lowest(count: Any) -> Any:
+    """The word of which so many of the lowest bits are 1."""
+    return (word_of(1) << word_of(count)) - word_of(1)
+
+
+@kernel.function
+def part_of(start: Any, length: Any, b: Any, w: Any) -> Any:
+    """The part of a sample that is in a word: how many slots come before it, how many it has, and their bits."""
+    before = max(WORD * w - start[b], 0)
+    slots = max(min(length[b] - before, WORD), 0)
+    return before, slots, lowest(slots) << word_of(max(start[b] - WORD * w, 0))
+
+
+_OF_SLOTS: dict[str, Any] = {
+    "length": reads(int64, "samples"), "start": reads(int64, "samples"), "first": reads(int64, "words"),
+    "used": reads(int64, "1"),
+}  # fmt: skip
+
+
+@typed_kernel(
+    "words, lines", **_OF_LINES, **_OF_SLOTS, needed=reads(uint32, "words"), out=results(uint32, "2, words, lines")
 )  # fmt: skip
 def trains(
-    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, needed: Any, words: Any,
-    out: Any,
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, first: Any,
+    used: Any, needed: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Pulse trains: bit s of word w is whether the line fires in slot 32 w + s of the sample. Arguments as of ``levels``;
-    samples that are not needed, by the bits of words of 32 samples, get no pulses.
+    """Pulse trains, in words of ``Slots``: in which slots lines fire, and in which they are negative. Arguments as of ``levels``;
+    samples without a slot that is needed get no pulses.
 
     The random number of (sample, slot, line) is number (((w · samples + sample) · 8 + slot // 4) · lines + line) · 4 + slot % 4
-    of the stream, where w is the word and the slot is one of its 32: it does not depend on how many words there are.
+    of the stream, where w counts 32 slots of the sample each and the slot is one of these 32: it does not depend on lengths.
     """
-    b, w, line = kernel.index()
+    w, line = kernel.index()
+    fires, negative = word_of(0), word_of(0)
+    if w < used[0] and needed[w] != word_of(0):
+        b = first[w]
+        while b < length.shape[0] and start[b] < WORD * (w + 1):
+            before, slots, bits = part_of(start, length, b, w)
+            if (bits & needed[w]) != word_of(0):
+                if values[b, line] < 0.0:
+                    negative = negative | bits
+                level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
+                if level > 0:
+                    found = word_of(0)
+                    largest = word_of(level - 1)  # a word is below the level if it is at most this
+                    for q in range((slots + 3) >> 2):
+                        block = 4 * ((((before >> 5) * values.shape[0] + b) * 8 + q) * values.shape[1] + line)
+                        for c in kernel.unrolled(4):
+                            if kernel.random_bits(key, block + c) <= largest:
+                                found = found | (word_of(1) << word_of(4 * q + c))
+                    fires = fires | (bits & (found << word_of(max(start[b] - WORD * w, 0))))
+            b += 1
+    out[0, w, line] = fires
+    out[1, w, line] = negative
+
+
+@typed_kernel(
+    "parts, words, lines", whole=reads(uint32, "parts, words, lines"), kept=reads(bool_, "samples, lines"), **_OF_SLOTS,
+    out=results(uint32, "parts, words, lines"),
+)  # fmt: skip
+def of_samples(whole: Any, kept: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
+    """The words of trains without the slots of samples that a line does not keep."""
+    p, w, line = kernel.index()
     found = word_of(0)
-    slots = min(length[b] - 32 * w, 32)
-    if slots > 0 and (needed[b // SAMPLES] >> word_of(b % SAMPLES)) & word_of(1) != word_of(0):
-        level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
-        if level > 0:
-            largest = word_of(level - 1)  # a word is below the level if it is at most this
-            for q in range((slots + 3) >> 2):
-                block = 4 * (((w * values.shape[0] + b) * 8 + q) * values.shape[1] + line)
-                for c in kernel.unrolled(4):
-                    if kernel.random_bits(key, block + c) <= largest:
-                        found = found | (word_of(1) << word_of(4 * q + c))
-            found = found & ((word_of(1) << word_of(slots)) - word_of(1))  # the last block may have slots behind the last
-    out[b, w, line] = found
+    if w < used[0]:
+        b = first[w]
+        while b < length.shape[0] and start[b] < WORD * (w + 1):
+            _, _, bits = part_of(start, length, b, w)
+            if kept[b, line]:
+                found = found | bits
+            b += 1
+    out[p, w, line] = whole[p, w, line] & found
 
 
-@kernel.function
-def any_fires(d: Any, b: Any, i: Any) -> Any:
-    """Whether the line of a row fires in a sample."""
+@typed_kernel("words, rows", d=reads(uint32, "2, words, rows"), **_OF_SLOTS, out=results(uint32, "words, rows"))
+def firing_rows(d: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
+    """All slots of the samples in which each row fires; of a sample of several words, those of the first one."""
+    w, i = kernel.index()
     found = word_of(0)
-    for w in range(d.shape[1]):
-        found = found | d[b, w, i]
-    return found != word_of(0)
+    if w < used[0]:
+        b = first[w]
+        while b < length.shape[0] and start[b] < WORD * (w + 1):
+            before, slots, bits = part_of(start, length, b, w)
+            if slots > 0 and before == 0:
+                fires = d[0, w, i] & bits
+                for k in range(1, (length[b] + WORD - 1) // WORD):
+                    fires = fires | d[0, w + k, i]
+                if fires != word_of(0):
+                    found = found | bits
+            b += 1
+    out[w, i] = found
 
 
-@kernel.function
-def may_fire(d: Any, b: Any, i: Any) -> Any:
-    """Whether the level of a row is above 0 in a sample."""
-    return d[b, i] > 0
+@typed_kernel("samples, rows", d=reads(int64, "samples, rows"), out=results(uint32, "samples, rows"))
+def rows_that_may_fire(d: Any, out: Any) -> None:
+    """Where the level of a row is above 0."""
+    b, i = kernel.index()
+    out[b, i] = word_of(1) if d[b, i] > 0 else word_of(0)
 
 
-@lru_cache(maxsize=8)
-def firing_rows(pulse_type: PulseType) -> Kernel:
-    """The kernel of the samples in which each row fires.
+@typed_kernel("words", d=reads(uint32, "2, words, rows"), used=reads(int64, "1"), out=results(uint32, "words"))
+def any_row(d: Any, used: Any, out: Any) -> None:
+    """The slots in which a row fires."""
+    w = kernel.index()
+    found = word_of(0)
+    if w < used[0]:
+        for i in range(d.shape[2]):
+            found = found | d[0, w, i]
+    out[w] = found
 
-    Args:
-        pulse_type: How pulses are counted.
 
-    Returns:
-        Kernel of the trains of the rows. Its result is uint32 [samples / 32, rows]: bit s of word k is whether the row fires in
-        sample 32 k + s.
+@dataclass(frozen=True)
+class Slots:
+    """Where the slots of each sample are: the trains of all samples are one, in words of 32 slots.
+
+    A sample of at most 32 slots is in one word, and a longer one begins with a word; where the counts of coincidences are
+    computed without random numbers, each sample has a word.
+
+    Attributes:
+        length: Slots of each sample, int64 [samples].
+        start: Number of its first slot, int64 [samples].
+        first: The first sample of each word, int64 [words].
+        begins: Bit s is whether a sample begins in slot s of the word, uint32 [words].
+        used: Number of words that samples have, int64 [1].
     """
-    trained = pulse_type in STOCHASTIC
-    fires = any_fires if trained else may_fire
 
-    def firing(d_lines: Any, fired: Any) -> None:
-        k, i = kernel.index()
-        found = word_of(0)
-        for s in range(min(SAMPLES, d_lines.shape[0] - SAMPLES * k)):
-            if fires(d_lines, SAMPLES * k + s, i):
-                found = found | (word_of(1) << word_of(s))
-        fired[k, i] = found
+    length: Tensor
+    start: Tensor
+    first: Tensor
+    begins: Tensor
+    used: Tensor
 
-    sizes = "samples, words, rows" if trained else "samples, rows"
-    firing.__annotations__ = {
-        "d_lines": reads(uint32 if trained else int64, sizes),
-        "fired": results(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
-    }
-    return kernel(firing)
-
-
-@typed_kernel("groups", fired=reads(uint32, "groups, rows"), out=results(uint32, "groups"))
-def any_row(fired: Any, out: Any) -> None:
-    """The samples in which a row fires: bit s of word k is of sample 32 k + s."""
-    k = kernel.index()
-    found = word_of(0)
-    for i in range(fired.shape[1]):
-        found = found | fired[k, i]
-    out[k] = found
+    @property
+    def places(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What kernels need of them."""
+        return self.length, self.start, self.first, self.used
 
 
 @dataclass(frozen=True)
 class Trains:
-    """What the lines of a tile do in an update, sample by sample.
+    """What the lines of a tile do in an update.
 
     Attributes:
-        length: Slots of each sample, int64 [samples].
-        x: Of the columns: the words of trains, uint32 [samples, words, columns]; levels, int64 [samples, columns], where the
+        slots: Of the samples.
+        x: Of the columns: the words of ``trains``, uint32 [2, words, columns]; levels, int64 [samples, columns], where the
             counts of coincidences are computed without random numbers.
         d: Of the rows, likewise.
         fired: In which samples each row fires, of ``firing_rows``. Trains of the columns have no pulses in samples in which no
             row fires: there they do not matter.
     """
 
-    length: Tensor
+    slots: Slots
     x: Tensor
     d: Tensor
     fired: Tensor
+
+    def kept(self, lines: Tensor, kept: Tensor) -> Tensor:
+        """Lines without the samples that each does not keep.
+
+        Args:
+            lines: Like ``x``, ``d`` or ``fired``.
+            kept: Bool [samples, lines].
+        """
+        if self.x.ndim == 2:
+            return where(kept, lines, 0)
+        whole = lines if lines.ndim == 3 else lines[None]
+        found: Tensor = of_samples(whole, broadcast_to(kept, (kept.shape[0], lines.shape[-1])), *self.slots.places)
+        return found if lines.ndim == 3 else found[0]
+
+    def of_samples(self, chosen: Tensor) -> Trains:
+        """The trains of some of the samples.
+
+        Args:
+            chosen: Of which, bool [samples].
+        """
+        each = chosen[:, None]
+        return replace(self, d=self.kept(self.d, each), fired=self.kept(self.fired, each))
 
 
 def most_slots(parameters: UpdateParameters, lr: float, granularity: float) -> int:
@@ -373,16 +471,23 @@ def made_trains(
     implicit = parameters.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
     stochastic = parameters.pulse_type in STOCHASTIC
 
-    def lines(values: Tensor, factor: Tensor, scale: Tensor, key: Tensor, implicit_step: float, fired: Tensor | None) -> Tensor:
+    samples, room = x.shape[0], max(1, -(-slots // WORD))
+
+    def of_lines(values: Tensor, factor: Tensor, scale: Tensor, key: Tensor, implicit_step: float) -> tuple[Any, ...]:
         step = implicit_step if implicit else parameters.res
         step = 1.0 / step if step > 1.0 else max(step, 0.0)
-        of_lines = values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit
-        if not stochastic:
-            return levels(*of_lines)  # type: ignore[no-any-return]
-        groups = -(-values.shape[0] // SAMPLES)
-        needed = full((groups,), 0xFFFFFFFF, dtype=uint32, device=values.device) if fired is None else any_row(fired)
-        return trains(*of_lines, length, needed, max(1, -(-slots // WORD)))  # type: ignore[no-any-return]
+        return values, factor, scale, key, round(step * FULL), parameters.sto_round and not implicit
 
-    of_rows = lines(d, d_factor, d_scale, keys[1], parameters.d_res_implicit, None)
-    fired = firing_rows(parameters.pulse_type)(of_rows)
-    return Trains(length, lines(x, x_factor, x_scale, keys[0], parameters.x_res_implicit, fired), of_rows, fired)
+    of_rows = of_lines(d, d_factor, d_scale, keys[1], parameters.d_res_implicit)
+    of_columns = of_lines(x, x_factor, x_scale, keys[0], parameters.x_res_implicit)
+    if not stochastic:
+        each = arange(samples, dtype=int64, device=x.device)
+        ones = full((samples,), 1, dtype=uint32, device=x.device)
+        rows = levels(*of_rows)
+        where_ = Slots(length, each, each, ones, full((1,), samples, dtype=int64, device=x.device))
+        return Trains(where_, levels(*of_columns), rows, rows_that_may_fire(rows))
+    start, first, begins, used = arranged(length, samples * room)
+    where_ = Slots(length, start, first, begins, used)
+    rows = trains(*of_rows, *where_.places, full((samples * room,), 0xFFFFFFFF, dtype=uint32, device=x.device))
+    columns = trains(*of_columns, *where_.places, any_row(rows, used))
+    return Trains(where_, columns, rows, firing_rows(rows, *where_.places))

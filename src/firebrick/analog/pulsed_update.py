@@ -5,8 +5,8 @@ their order within the sample does not matter.
 
 Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
 the pulses of many samples in a *queue*, a bit for each, which is whether it is a pulse up, and then takes pulses from it, four
-for each block of random words, whichever samples they are of. Samples in which no pulse reaches a row are left out for all of
-its cross-points (``Trains.fired``).
+for each block of random words, whichever samples they are of. Coincidences are found in words of 32 slots, which may be those of
+many samples (``Slots``). Samples in which no pulse reaches a row are left out for all of its cross-points (``Trains.fired``).
 
 Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as
 long as no bound is in reach; cross-points near a bound take pulse after pulse.
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from firebrick.analog.normal_numbers import normal_block, normal_pair
-from firebrick.analog.pulse_trains import SAMPLES, STOCHASTIC, word_of
+from firebrick.analog.pulse_trains import STOCHASTIC, lowest, word_of
 from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
 from firebrick.compiler.kernel.language.annotations import ArrayTuple
@@ -42,12 +42,33 @@ def set_bits(word: Any) -> Any:
 
 
 @kernel.function
-def coincidences(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
-    """Slots of a sample in which both lines of a cross-point fire."""
+def gathered(word: Any, mask: Any) -> Any:
+    """The bits of a uint32 where a mask has ones, as its lowest bits, in the same order.
+
+    Source: Warren, "Hacker's Delight", 2nd edition, section 7-4.
+    """
+    found, left = word & mask, mask
+    zeros = ~mask << word_of(1)
+    for k in kernel.unrolled(5):
+        odd = zeros ^ (zeros << word_of(1))  # whether there are an odd number of zeros behind each bit
+        odd = odd ^ (odd << word_of(2))
+        odd = odd ^ (odd << word_of(4))
+        odd = odd ^ (odd << word_of(8))
+        odd = odd ^ (odd << word_of(16))
+        moved, moving = odd & left, odd & left & found
+        left = (left ^ moved) | (moved >> word_of(1 << k))
+        found = (found ^ moving) | (moving >> word_of(1 << k))
+        zeros = zeros & ~odd
+    return found
+
+
+@kernel.function
+def coincidences(x: Any, d: Any, length: Any, b: Any, w: Any, i: Any, j: Any) -> Any:
+    """Slots of a sample, which begins with a word, in which both lines of a cross-point fire."""
     count = count_of_pulses(0)
-    for w in range(min((length[b] + 31) // 32, x.shape[1])):
+    for k in range((length[b] + 31) // 32):
         if j < x.shape[2]:
-            count += set_bits(x[b, w, j] & d[b, w, i])
+            count += set_bits(x[0, w + k, j] & d[0, w + k, i])
     return count
 
 
@@ -62,7 +83,7 @@ def rounded(numerator: Any, denominator: Any) -> Any:
 
 
 @kernel.function
-def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
+def mean_count(x: Any, d: Any, length: Any, b: Any, w: Any, i: Any, j: Any) -> Any:
     """Coincidences of trains in which each line fires as often as is expected."""
     count = 0
     if j < x.shape[1]:
@@ -73,7 +94,7 @@ def mean_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
 
 
 @kernel.function
-def expected_count(x: Any, d: Any, length: Any, b: Any, i: Any, j: Any) -> Any:
+def expected_count(x: Any, d: Any, length: Any, b: Any, w: Any, i: Any, j: Any) -> Any:
     """The expected number of coincidences, rounded."""
     count = 0
     if j < x.shape[1]:
@@ -90,31 +111,50 @@ LANES, WORDS = 32, 64
 """Cross-points of a group, two registers of AVX-512, and words of 32 pulses of the queue of each."""
 PIECE = 1024
 """Most pulses of a sample that a queue gets at a time."""
-JOINED = 10
-"""Most samples whose pulses are one normal number: the more there are, the more often a bound is in reach."""
+JOINED, ANY = 10, 1 << 30
+"""Most samples whose pulses are one normal number: the more there are, the more often a bound is in reach. And any number."""
 
 
 @kernel.function
-def appended(queue: Any, lane: Any, last: Any, waiting: Any, count: Any, up: Any) -> Any:
-    """Add pulses of one direction to a queue; the word that is being filled, and the number of pulses afterwards.
+def fitting(fired: Any, begins: Any, room: Any, samples: Any) -> Any:
+    """The slots of the first samples of a word that a queue has room for, and the number of slots and of samples.
+
+    Args:
+        fired: All slots of samples that count.
+        begins: Where samples begin.
+        room: Slots that there is room for.
+        samples: Most samples.
+    """
+    part, ahead, slots, many = word_of(0), fired, 0, 0
+    while ahead != word_of(0):
+        first = ahead & (word_of(0) - ahead)
+        later = begins & ~((first << word_of(1)) - word_of(1))
+        sample = ahead & ((later & (word_of(0) - later)) - first)
+        ahead = ahead ^ sample
+        if slots + int(set_bits(sample)) > room or many == samples:
+            ahead = word_of(0)
+        else:
+            part, slots, many = part | sample, slots + int(set_bits(sample)), many + 1
+    return part, slots, many
+
+
+@kernel.function
+def appended(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, count: Any) -> Any:
+    """Add at most 32 pulses to a queue; the word that is being filled, and the number of pulses afterwards.
 
     Args:
         queue: Words that are full.
         lane: Of the cross-point in its group.
         last: The word that is being filled.
         waiting: Number of pulses in the queue.
+        bits: Whether each is a pulse up.
         count: Number of pulses that are added.
-        up: Whether they are pulses up.
     """
-    ones = word_of(0xFFFFFFFF) if up else word_of(0)
     room = 32 - (waiting & 31)
-    last = last | ((ones & ((word_of(1) << word_of(count)) - word_of(1))) << word_of(waiting & 31))
-    while count >= room:
+    last = last | (bits << word_of(waiting & 31))
+    if count >= room:
         queue[int(waiting) >> 5, lane] = last
-        waiting += room
-        count -= room
-        room = count_of_pulses(32)
-        last = ones & ((word_of(1) << word_of(count)) - word_of(1))
+        last = bits >> word_of(room)
     return last, waiting + count
 
 
@@ -135,100 +175,115 @@ def update_kernel(
             and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
 
     Returns:
-        Kernel of the weights, their bounds, the inputs and errors, their trains, in which samples rows fire, the key of the
-        normal numbers, whether the learning rate is negative, which pulses count (see ``device_array.BOTH``), and the
-        parameters. Its results are the weights, and the number of pulses that each cross-point got.
+        Kernel of the weights, their bounds, the inputs and errors, their trains, attributes of their ``Slots``, in which
+        samples rows fire, the key of the normal numbers, whether the learning rate is negative, which pulses count (see
+        ``device_array.BOTH``), and the parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
-    whole, lines = "rows, columns", "samples, words, " if pulse_type in STOCHASTIC else "samples, "
-    of_lines = uint32 if pulse_type in STOCHASTIC else int64
+    whole, trained = "rows, columns", pulse_type in STOCHASTIC
+    lines, of_lines = ("2, words, ", uint32) if trained else ("samples, ", int64)
+    units = "words" if trained else "samples"
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
-    count_of = COUNTS[pulse_type]
+    count_of, joined = COUNTS[pulse_type], JOINED if joint is not None else ANY
 
     def pulsed_update(
-        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, key: Any,
-        ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
+        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, first: Any, begins: Any,
+        used: Any, fired: Any, key: Any, ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
     ) -> None:  # fmt: skip
-        i, part = kernel.group()
+        i, part_of_row = kernel.group()
         lane = kernel.lane()
-        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
-        queue = kernel.shared(uint32, (WORDS + 1 + JOINED, LANES))
+        j = part_of_row * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
+        queue = kernel.shared(uint32, (WORDS + 1, LANES))
         w, least, most = 0.0, 0.0, 0.0
         if j < weights.shape[1]:
             w, least, most = weights[i, j], low[i, j], high[i, j]
-        total, ups, downs = count_of_pulses(0), count_of_pulses(0), count_of_pulses(0)
-        last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
-        used, queued, flushes = 0, 0, 0  # of all cross-points of a row: slots and samples in the queue
-        for k in range(fired.shape[0] + 1):
-            samples = word_of(1)  # the last round empties the queue
-            if k < fired.shape[0]:
-                samples = fired[k, i]
-            while samples != word_of(0):
-                first = samples & (word_of(0) - samples)
-                samples = samples ^ first
-                slots = 1
-                n, up = count_of_pulses(0), False
-                if k < fired.shape[0]:
-                    b = SAMPLES * k + int(set_bits(first - word_of(1)))
-                    slots = length[b]
-                    if slots > 0:
-                        n = count_of_pulses(count_of(x_lines, d_lines, length, b, i, j))
-                    if j < weights.shape[1] and n > 0:
-                        up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
-                        if side != 0:  # devices that only get pulses up: those up, or those down
-                            n = n if up == (side > 0) else count_of_pulses(0)
-                            up = True
-                        total += n
-                while slots > 0:
-                    here = min(slots, PIECE)
-                    if k == fired.shape[0] or used + here > 32 * WORDS or (joins and queued == JOINED):
-                        if joins and j < weights.shape[1] and ups + downs > 0:
-                            at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
-                            xi, _ = normal_pair(key, at)
-                            after, highest, lowest = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
-                            if highest < most and lowest > least:
-                                w = after
-                            else:
-                                for s in range(queued):
-                                    part_of = queue[WORDS + 1 + s, lane]
-                                    last, waiting = appended(
-                                        queue,
-                                        lane,
-                                        last,
-                                        waiting,
-                                        count_of_pulses(part_of >> word_of(1)),
-                                        (part_of & word_of(1)) != word_of(0),
-                                    )
-                        count = waiting
-                        if j < weights.shape[1] and count > 0:
-                            queue[int(waiting) >> 5, lane] = last
-                            for q in range((int(count) + 3) >> 2):
-                                z = (0.0, 0.0, 0.0, 0.0)
-                                if noisy:
-                                    block = flushes * (8 * WORDS) + q
-                                    z = normal_block(key, (block * weights.shape[0] + i) * weights.shape[1] + j)
-                                rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
-                                for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
-                                    after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
-                                    after = least if after < least else after
-                                    after = most if after > most else after
-                                    w = after if count_of_pulses(4 * q + c) < count else w
-                        ups, downs = count_of_pulses(0), count_of_pulses(0)
-                        last, waiting = word_of(0), count_of_pulses(0)
-                        used, queued = 0, 0
-                        flushes += 1
-                    some = min(n, count_of_pulses(PIECE))
-                    n -= some
-                    if joins:
-                        ups += some if up else count_of_pulses(0)
-                        downs += count_of_pulses(0) if up else some
-                        if k < fired.shape[0]:
-                            queue[WORDS + 1 + queued, lane] = word_of(2 * some + (1 if up else 0))
-                    elif some > 0:
-                        last, waiting = appended(queue, lane, last, waiting, some, up)
-                    used += here
-                    queued += 1
-                    slots -= PIECE
+        total = count_of_pulses(0)
+        word, piece, flushes = 0, 0, 0
+        fires = fired[0, i] if 0 < used[0] else word_of(0)
+        while word < used[0]:
+            last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
+            ups, downs = count_of_pulses(0), count_of_pulses(0)
+            room, samples = 32 * WORDS, joined
+            full = False
+            while word < used[0] and not full:
+                if fires == word_of(0):
+                    word += 1
+                    piece = 0
+                    if word < used[0]:
+                        fires = fired[word, i]
+                else:
+                    b = first[word]
+                    slots, many = length[b] - PIECE * piece, 1
+                    n, bits = count_of_pulses(0), word_of(0)
+                    if trained and length[b] <= 32:
+                        part = fires
+                        slots, many = int(set_bits(part)), int(set_bits(part & begins[word]))
+                        if slots > room or many > samples:
+                            part, slots, many = fitting(fires, begins[word], room, samples)
+                            full = True
+                        fires = fires ^ part
+                        both = word_of(0)
+                        if j < weights.shape[1]:
+                            both = part & x_lines[0, word, j] & d_lines[0, word, i]
+                            bits = x_lines[1, word, j] ^ d_lines[1, word, i] ^ (word_of(0xFFFFFFFF) if ascent else word_of(0))
+                        if both != word_of(0):
+                            if side != 0:  # devices that only get pulses up: those up, or those down
+                                both = both & (bits if side > 0 else ~bits)
+                                bits = word_of(0xFFFFFFFF)
+                            n = set_bits(both)
+                            total += n
+                            if joins:
+                                ups += set_bits(both & bits)
+                                downs += set_bits(both & ~bits)
+                            last, waiting = appended(queue, lane, last, waiting, gathered(bits, both), n)
+                    elif slots <= 0:
+                        fires = word_of(0)
+                    elif min(slots, PIECE) > room or samples == 0:
+                        full = True
+                        slots, many = 0, 0
+                    else:
+                        n = count_of_pulses(count_of(x_lines, d_lines, length, b, word, i, j))
+                        if j < weights.shape[1] and n > 0:
+                            up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                            if side != 0:
+                                n = n if up == (side > 0) else count_of_pulses(0)
+                                up = True
+                            total += n if piece == 0 else count_of_pulses(0)
+                            n = max(min(n - count_of_pulses(PIECE * piece), count_of_pulses(PIECE)), count_of_pulses(0))
+                            ups += n if up else count_of_pulses(0)
+                            downs += count_of_pulses(0) if up else n
+                            while n > 0:
+                                some = min(n, count_of_pulses(32))
+                                bits = lowest(some) if up else word_of(0)
+                                last, waiting = appended(queue, lane, last, waiting, bits, some)
+                                n -= some
+                        piece += 1
+                        slots = min(slots, PIECE)
+                        if PIECE * piece >= length[b]:
+                            fires = word_of(0)
+                    room -= slots
+                    samples -= many
+            if joins and j < weights.shape[1] and ups + downs > 0:
+                at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
+                xi, _ = normal_pair(key, at)
+                after, top, bottom = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                if top < most and bottom > least:
+                    w = after
+                    waiting = count_of_pulses(0)
+            if j < weights.shape[1] and waiting > 0:
+                queue[int(waiting) >> 5, lane] = last
+                for q in range((int(waiting) + 3) >> 2):
+                    z = (0.0, 0.0, 0.0, 0.0)
+                    if noisy:
+                        block = flushes * (8 * WORDS) + q
+                        z = normal_block(key, (block * weights.shape[0] + i) * weights.shape[1] + j)
+                    rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
+                    for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
+                        after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
+                        after = least if after < least else after
+                        after = most if after > most else after
+                        w = after if count_of_pulses(4 * q + c) < waiting else w
+            flushes += 1
         if j < weights.shape[1]:
             changed[i, j] = w
             pulses[i, j] = total
@@ -237,7 +292,8 @@ def update_kernel(
         "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
-        "length": reads(int64, "samples"), "fired": reads(uint32, f"(samples + {SAMPLES - 1}) // {SAMPLES}, rows"),
+        "length": reads(int64, "samples"), "first": reads(int64, units), "begins": reads(uint32, units),
+        "used": reads(int64, "1"), "fired": reads(uint32, f"{units}, rows"),
         "key": reads(uint32, "4"), "ascent": bool, "side": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),

@@ -245,8 +245,7 @@ def of_vectors(pulses: Pulses, chosen: Tensor) -> Pulses:
     """
     if pulses.trains is None:
         return replace(pulses, d=pulses.d * astype(chosen, pulses.d.dtype)[:, None])
-    length = pulses.trains.length * astype(chosen, int64)
-    return replace(pulses, trains=replace(pulses.trains, length=length))
+    return replace(pulses, trains=pulses.trains.of_samples(chosen))
 
 
 @dataclass(frozen=True)
