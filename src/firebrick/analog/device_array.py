@@ -94,8 +94,8 @@ class Pulses:
             return self._with_lines(where(kept, values, 0.0), None, columns)
         lines = trains.kept(take(trains.x if columns else trains.d, at, axis=-1), kept)
         if columns:
-            return self._with_lines(values, replace(trains, x=lines), columns)
-        return self._with_lines(values, replace(trains, d=lines, fired=take(trains.fired, at, axis=1)), columns)
+            return self._with_lines(values, trains._replace(x=lines), columns)
+        return self._with_lines(values, trains._replace(d=lines, fired=take(trains.fired, at, axis=1)), columns)
 
     def without(self, lines: Tensor, columns: bool) -> Pulses:
         """The pulses of all columns, or rows, but some of them.
@@ -108,8 +108,8 @@ class Pulses:
         if trains is None:
             return self._with_lines(where(lines, 0.0, self.x if columns else self.d), None, columns)
         if columns:
-            return self._with_lines(self.x, replace(trains, x=where(lines, 0, trains.x)), columns)
-        return self._with_lines(self.d, replace(trains, d=where(lines, 0, trains.d)), columns)
+            return self._with_lines(self.x, trains._replace(x=where(lines, 0, trains.x)), columns)
+        return self._with_lines(self.d, trains._replace(d=where(lines, 0, trains.d)), columns)
 
     def _with_lines(self, values: Tensor, trains: Trains | None, columns: bool) -> Pulses:
         return replace(self, x=values, trains=trains) if columns else replace(self, d=values, trains=trains)

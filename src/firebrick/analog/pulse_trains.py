@@ -12,9 +12,8 @@ Source: Gokmen, Vlasov, "Acceleration of deep neural network training with resis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
@@ -368,8 +367,7 @@ def any_row(d: Any, used: Any, out: Any) -> None:
     out[w] = found
 
 
-@dataclass(frozen=True)
-class Slots:
+class Slots(NamedTuple):
     """Where the slots of each sample are: the trains of all samples are one, in words of 32 slots.
 
     A sample of at most 32 slots is in one word, and a longer one begins with a word; where the counts of coincidences are
@@ -395,8 +393,7 @@ class Slots:
         return self.length, self.start, self.first, self.used
 
 
-@dataclass(frozen=True)
-class Trains:
+class Trains(NamedTuple):
     """What the lines of a tile do in an update.
 
     Attributes:
@@ -433,7 +430,7 @@ class Trains:
             chosen: Of which, bool [samples].
         """
         each = chosen[:, None]
-        return replace(self, d=self.kept(self.d, each), fired=self.kept(self.fired, each))
+        return self._replace(d=self.kept(self.d, each), fired=self.kept(self.fired, each))
 
 
 def most_slots(parameters: UpdateParameters, lr: float, granularity: float) -> int:
