@@ -52,10 +52,15 @@ _FIRST, _SECOND = (InlinedExpression("a normal number", e) for e in _pair())
 
 
 @kernel.function
+def pair_of(a: Any, b: Any) -> Any:
+    """Two normal numbers, from two random words."""
+    return _FIRST(a, b), _SECOND(a, b)
+
+
+@kernel.function
 def normal_pair(key: Any, position: Any) -> Any:
     """Two normal numbers, from the random words at an even position and behind it."""
-    a, b = kernel.random_bits(key, position), kernel.random_bits(key, position + 1)
-    return _FIRST(a, b), _SECOND(a, b)
+    return pair_of(kernel.random_bits(key, position), kernel.random_bits(key, position + 1))
 
 
 @kernel.function

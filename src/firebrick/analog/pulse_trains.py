@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.compiler.kernel.language.annotations import ConstantType
-from firebrick.core.dtypes import bool_, float32, int64, uint32
+from firebrick.core.dtypes import bool_, float32, int32, int64, uint32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import arange, full
@@ -38,6 +38,8 @@ MOST_SLOTS = 65536
 """Of trains that grow."""
 word_of: Any = uint32
 """The cast to uint32, in kernels."""
+whole_of: Any = int32
+"""The cast to int32, in kernels: from float32 it is an instruction of vectors, unlike that to int64."""
 
 
 @kernel.function
@@ -53,7 +55,7 @@ def scaled(value: Any) -> Any:
     while value < 1073741824.0:
         value = value * 2.0
         exponent -= 1
-    return int(value), exponent
+    return int(whole_of(value)), exponent
 
 
 @kernel.function
@@ -189,7 +191,7 @@ def schedule(
 @kernel.function
 def level_of(value: Any, first: Any, second: Any, factor: Any) -> Any:
     """The level of a line, which is driven by ``value``; arguments as ``schedule`` made them."""
-    relative = int(min(abs(value) * first * second, 268435456.0))
+    relative = int(whole_of(min(abs(value) * first * second, 268435456.0)))
     return min((relative * factor) >> 23, 4294967296)
 
 

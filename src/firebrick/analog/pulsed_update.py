@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from firebrick.analog.normal_numbers import normal_block, normal_pair
+from firebrick.analog.normal_numbers import normal_pair, pair_of
 from firebrick.analog.pulse_trains import STOCHASTIC, lowest, word_of
 from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
@@ -43,22 +43,13 @@ def set_bits(word: Any) -> Any:
 
 @kernel.function
 def gathered(word: Any, mask: Any) -> Any:
-    """The bits of a uint32 where a mask has ones, as its lowest bits, in the same order.
-
-    Source: Warren, "Hacker's Delight", 2nd edition, section 7-4.
-    """
-    found, left = word & mask, mask
-    zeros = ~mask << word_of(1)
-    for k in kernel.unrolled(5):
-        odd = zeros ^ (zeros << word_of(1))  # whether there are an odd number of zeros behind each bit
-        odd = odd ^ (odd << word_of(2))
-        odd = odd ^ (odd << word_of(4))
-        odd = odd ^ (odd << word_of(8))
-        odd = odd ^ (odd << word_of(16))
-        moved, moving = odd & left, odd & left & found
-        left = (left ^ moved) | (moved >> word_of(1 << k))
-        found = (found ^ moving) | (moving >> word_of(1 << k))
-        zeros = zeros & ~odd
+    """The bits of a uint32 where a mask has ones, as its lowest bits, in the same order; a mask has few ones."""
+    found, bit, left = word_of(0), word_of(1), mask
+    while left != word_of(0):
+        rest = left & (left - word_of(1))
+        found = found | (bit if (word & (left ^ rest)) != word_of(0) else word_of(0))
+        bit = bit << word_of(1)
+        left = rest
     return found
 
 
@@ -235,7 +226,11 @@ def update_kernel(
                             if joins:
                                 ups += set_bits(both & bits)
                                 downs += set_bits(both & ~bits)
-                            last, waiting = appended(queue, lane, last, waiting, gathered(bits, both), n)
+                            if begins[word] == word_of(1):  # of one sample, whose pulses have one direction
+                                bits = lowest(n) if (bits & both) != word_of(0) else word_of(0)
+                            else:
+                                bits = gathered(bits, both)
+                            last, waiting = appended(queue, lane, last, waiting, bits, n)
                     elif slots <= 0:
                         fires = word_of(0)
                     elif min(slots, PIECE) > room or samples == 0:
@@ -273,16 +268,29 @@ def update_kernel(
             if j < weights.shape[1] and waiting > 0:
                 queue[int(waiting) >> 5, lane] = last
                 for q in range((int(waiting) + 3) >> 2):
-                    z = (0.0, 0.0, 0.0, 0.0)
-                    if noisy:
-                        block = flushes * (8 * WORDS) + q
-                        z = normal_block(key, (block * weights.shape[0] + i) * weights.shape[1] + j)
+                    block = ((flushes * (8 * WORDS) + q) * weights.shape[0] + i) * weights.shape[1] + j
                     rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
-                    for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
+                    words = (word_of(0), word_of(0), word_of(0), word_of(0))
+                    if noisy:
+                        words = (
+                            kernel.random_bits(key, 4 * block),
+                            kernel.random_bits(key, 4 * block + 1),
+                            kernel.random_bits(key, 4 * block + 2),
+                            kernel.random_bits(key, 4 * block + 3),
+                        )
+                    z = pair_of(words[0], words[1]) if noisy else (0.0, 0.0)
+                    for c in kernel.unrolled(2):  # computed for all, as a branch takes longer than a pulse
                         after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
                         after = least if after < least else after
                         after = most if after > most else after
                         w = after if count_of_pulses(4 * q + c) < waiting else w
+                    if count_of_pulses(4 * q + 2) < waiting:
+                        z = pair_of(words[2], words[3]) if noisy else (0.0, 0.0)
+                        for c in kernel.unrolled(2):
+                            after = step((w, (rises & word_of(4 << c)) != word_of(0), z[c]), parameters, (i, j))
+                            after = least if after < least else after
+                            after = most if after > most else after
+                            w = after if count_of_pulses(4 * q + 2 + c) < waiting else w
             flushes += 1
         if j < weights.shape[1]:
             changed[i, j] = w

@@ -408,6 +408,8 @@ class Emitter:
         old, new = self.type(source), self.type(to)
         if e.op == "bitcast":
             return self.code.put(f"bitcast {old} {v} to {new}")
+        if self.lanes > 1 and source in ("float32", "float64") and to not in FLOATS and BITS[to] in (32, 64):
+            return self._whole(v, source, to)
         if source in FLOATS and to not in FLOATS:
             kind = "fptosi" if to in SIGNED else "fptoui"
             name = f"llvm.{kind}.sat.{suffix(scalar_type(to), self.lanes)}.{suffix(scalar_type(source), self.lanes)}"
@@ -422,6 +424,22 @@ class Emitter:
         else:
             name = "trunc" if BITS[to] < BITS[source] else "sext" if source in SIGNED else "zext"
         return self.code.put(f"{name} {old} {v} to {new}")
+
+    def _whole(self, v: str, source: str, to: str) -> str:
+        """Floats as the nearest integers towards 0, within the range of their dtype; NaN is 0.
+
+        LLVM 22 writes its own saturating conversion of a vector element by element.
+        """
+        code, t, signed = self.code, self.type(source), to in SIGNED
+        least, most = (-(1 << BITS[to] - 1), (1 << BITS[to] - 1) - 1) if signed else (0, (1 << BITS[to]) - 1)
+        low = code.put(f"fcmp olt {t} {v}, {self._number(float(least), source)}")
+        high = code.put(f"fcmp oge {t} {v}, {self._number(float(most + 1), source)}")
+        outside = code.put(f"or {self.type('bool')} {low}, {code.put(f'fcmp uno {t} {v}, {v}')}")
+        outside = code.put(f"or {self.type('bool')} {outside}, {high}")
+        safe = self._select(outside, source, self._number(0.0, source), v)
+        found = code.put(f"{'fptosi' if signed else 'fptoui'} {t} {safe} to {self.type(to)}")
+        found = self._select(high, to, self._number(most, to), found)
+        return self._select(low, to, self._number(least, to), found) if signed else found
 
     def _bounded(self, e: Expr, position: str) -> str:
         """The index counted from the front, clamped. A fault is reported if it is out of range in an active lane."""
