@@ -94,8 +94,9 @@ class Pulses:
             return self._with_lines(where(kept, values, 0.0), None, columns)
         lines = trains.kept(take(trains.x if columns else trains.d, at, axis=-1), kept)
         if columns:
-            return self._with_lines(values, trains._replace(x=lines), columns)
-        return self._with_lines(values, trains._replace(d=lines, fired=take(trains.fired, at, axis=1)), columns)
+            return self._with_lines(values, trains._replace(x=lines, x_negative=take(trains.x_negative, at, axis=1)), columns)
+        negative, fired = take(trains.d_negative, at, axis=1), take(trains.fired, at, axis=1)
+        return self._with_lines(values, trains._replace(d=lines, d_negative=negative, fired=fired), columns)
 
     def without(self, lines: Tensor, columns: bool) -> Pulses:
         """The pulses of all columns, or rows, but some of them.
@@ -524,8 +525,8 @@ def _pulsed(
     slots = trains.slots
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
     after, counts = kernel(
-        w, low, high, x, d, trains.x, trains.d, slots.length, slots.first, slots.begins, slots.used, trains.fired, keys[0],
-        ascent, side,
+        w, low, high, x, d, trains.x, trains.d, trains.x_negative, trains.d_negative, slots.length, slots.first,
+        slots.begins, slots.used, trains.fired, keys[0], ascent, side,
         *(hidden[n] for n in own), *numbers,
     )  # fmt: skip
     if len(keys) == 1:

@@ -278,11 +278,12 @@ _OF_SLOTS: dict[str, Any] = {
 
 
 @typed_kernel(
-    "words, lines", **_OF_LINES, **_OF_SLOTS, needed=reads(uint32, "words"), out=results(uint32, "2, words, lines")
+    "words, lines", **_OF_LINES, **_OF_SLOTS, needed=reads(uint32, "words"), fires=results(uint32, "words, lines"),
+    negative=results(uint32, "words, lines"),
 )  # fmt: skip
 def trains(
     values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, first: Any,
-    used: Any, needed: Any, out: Any,
+    used: Any, needed: Any, fires: Any, negative: Any,
 ) -> None:  # fmt: skip
     """Pulse trains, in words of ``Slots``: in which slots lines fire, and in which they are negative. Arguments as of ``levels``;
     samples without a slot that is needed get no pulses.
@@ -291,14 +292,14 @@ def trains(
     of the stream, where w counts 32 slots of the sample each and the slot is one of these 32: it does not depend on lengths.
     """
     w, line = kernel.index()
-    fires, negative = word_of(0), word_of(0)
+    firing, falling = word_of(0), word_of(0)
     if w < used[0] and needed[w] != word_of(0):
         b = first[w]
         while b < length.shape[0] and start[b] < WORD * (w + 1):
             before, slots, bits = part_of(start, length, b, w)
             if (bits & needed[w]) != word_of(0):
                 if values[b, line] < 0.0:
-                    negative = negative | bits
+                    falling = falling | bits
                 level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
                 if level > 0:
                     found = word_of(0)
@@ -308,19 +309,19 @@ def trains(
                         for c in kernel.unrolled(4):
                             if kernel.random_bits(key, block + c) <= largest:
                                 found = found | (word_of(1) << word_of(4 * q + c))
-                    fires = fires | (bits & (found << word_of(max(start[b] - WORD * w, 0))))
+                    firing = firing | (bits & (found << word_of(max(start[b] - WORD * w, 0))))
             b += 1
-    out[0, w, line] = fires
-    out[1, w, line] = negative
+    fires[w, line] = firing
+    negative[w, line] = falling
 
 
 @typed_kernel(
-    "parts, words, lines", whole=reads(uint32, "parts, words, lines"), kept=reads(bool_, "samples, lines"), **_OF_SLOTS,
-    out=results(uint32, "parts, words, lines"),
+    "words, lines", whole=reads(uint32, "words, lines"), kept=reads(bool_, "samples, lines"), **_OF_SLOTS,
+    out=results(uint32, "words, lines"),
 )  # fmt: skip
 def of_samples(whole: Any, kept: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
     """The words of trains without the slots of samples that a line does not keep."""
-    p, w, line = kernel.index()
+    w, line = kernel.index()
     found = word_of(0)
     if w < used[0]:
         b = first[w]
@@ -329,10 +330,10 @@ def of_samples(whole: Any, kept: Any, length: Any, start: Any, first: Any, used:
             if kept[b, line]:
                 found = found | bits
             b += 1
-    out[p, w, line] = whole[p, w, line] & found
+    out[w, line] = whole[w, line] & found
 
 
-@typed_kernel("words, rows", d=reads(uint32, "2, words, rows"), **_OF_SLOTS, out=results(uint32, "words, rows"))
+@typed_kernel("words, rows", d=reads(uint32, "words, rows"), **_OF_SLOTS, out=results(uint32, "words, rows"))
 def firing_rows(d: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
     """All slots of the samples in which each row fires; of a sample of several words, those of the first one."""
     w, i = kernel.index()
@@ -342,30 +343,30 @@ def firing_rows(d: Any, length: Any, start: Any, first: Any, used: Any, out: Any
         while b < length.shape[0] and start[b] < WORD * (w + 1):
             before, slots, bits = part_of(start, length, b, w)
             if slots > 0 and before == 0:
-                fires = d[0, w, i] & bits
+                fires = d[w, i] & bits
                 for k in range(1, (length[b] + WORD - 1) // WORD):
-                    fires = fires | d[0, w + k, i]
+                    fires = fires | d[w + k, i]
                 if fires != word_of(0):
                     found = found | bits
             b += 1
     out[w, i] = found
 
 
-@typed_kernel("samples, rows", d=reads(int64, "samples, rows"), out=results(uint32, "samples, rows"))
-def rows_that_may_fire(d: Any, out: Any) -> None:
-    """Where the level of a row is above 0."""
-    b, i = kernel.index()
-    out[b, i] = word_of(1) if d[b, i] > 0 else word_of(0)
+@typed_kernel("samples, lines", level=reads(int64, "samples, lines"), out=results(uint32, "samples, lines"))
+def may_fire(level: Any, out: Any) -> None:
+    """Where the level of a line is above 0."""
+    b, line = kernel.index()
+    out[b, line] = word_of(1) if level[b, line] > 0 else word_of(0)
 
 
-@typed_kernel("words", d=reads(uint32, "2, words, rows"), used=reads(int64, "1"), out=results(uint32, "words"))
+@typed_kernel("words", d=reads(uint32, "words, rows"), used=reads(int64, "1"), out=results(uint32, "words"))
 def any_row(d: Any, used: Any, out: Any) -> None:
     """The slots in which a row fires."""
     w = kernel.index()
     found = word_of(0)
     if w < used[0]:
-        for i in range(d.shape[2]):
-            found = found | d[0, w, i]
+        for i in range(d.shape[1]):
+            found = found | d[w, i]
     out[w] = found
 
 
@@ -400,9 +401,11 @@ class Trains(NamedTuple):
 
     Attributes:
         slots: Of the samples.
-        x: Of the columns: the words of ``trains``, uint32 [2, words, columns]; levels, int64 [samples, columns], where the
-            counts of coincidences are computed without random numbers.
+        x: In which slots columns fire, uint32 [words, columns]; levels, int64 [samples, columns], where the counts of
+            coincidences are computed without random numbers.
         d: Of the rows, likewise.
+        x_negative: Slots of samples in which columns are negative, uint32 [words, columns]; not used beside levels.
+        d_negative: Of the rows, likewise.
         fired: In which samples each row fires, of ``firing_rows``. Trains of the columns have no pulses in samples in which no
             row fires: there they do not matter.
     """
@@ -410,6 +413,8 @@ class Trains(NamedTuple):
     slots: Slots
     x: Tensor
     d: Tensor
+    x_negative: Tensor
+    d_negative: Tensor
     fired: Tensor
 
     def kept(self, lines: Tensor, kept: Tensor) -> Tensor:
@@ -419,11 +424,10 @@ class Trains(NamedTuple):
             lines: Like ``x``, ``d`` or ``fired``.
             kept: Bool [samples, lines].
         """
-        if self.x.ndim == 2:
+        if self.x.dtype is int64:
             return where(kept, lines, 0)
-        whole = lines if lines.ndim == 3 else lines[None]
-        found: Tensor = of_samples(whole, broadcast_to(kept, (kept.shape[0], lines.shape[-1])), *self.slots.places)
-        return found if lines.ndim == 3 else found[0]
+        found: Tensor = of_samples(lines, broadcast_to(kept, (kept.shape[0], lines.shape[1])), *self.slots.places)
+        return found
 
     def of_samples(self, chosen: Tensor) -> Trains:
         """The trains of some of the samples.
@@ -482,11 +486,13 @@ def made_trains(
     if not stochastic:
         each = arange(samples, dtype=int64, device=x.device)
         ones = full((samples,), 1, dtype=uint32, device=x.device)
-        rows = levels(*of_rows)
+        columns, rows = levels(*of_columns), levels(*of_rows)
         where_ = Slots(length, each, each, ones, full((1,), samples, dtype=int64, device=x.device))
-        return Trains(where_, levels(*of_columns), rows, rows_that_may_fire(rows))
+        fired = may_fire(rows)
+        return Trains(where_, columns, rows, may_fire(columns), fired, fired)
     start, first, begins, used = arranged(length, samples * room)
     where_ = Slots(length, start, first, begins, used)
-    rows = trains(*of_rows, *where_.places, full((samples * room,), 0xFFFFFFFF, dtype=uint32, device=x.device))
-    columns = trains(*of_columns, *where_.places, any_row(rows, used))
-    return Trains(where_, columns, rows, firing_rows(rows, *where_.places))
+    all_slots = full((samples * room,), 0xFFFFFFFF, dtype=uint32, device=x.device)
+    rows, d_negative = trains(*of_rows, *where_.places, all_slots)
+    columns, x_negative = trains(*of_columns, *where_.places, any_row(rows, used))
+    return Trains(where_, columns, rows, x_negative, d_negative, firing_rows(rows, *where_.places))

@@ -58,8 +58,8 @@ def coincidences(x: Any, d: Any, length: Any, b: Any, w: Any, i: Any, j: Any) ->
     """Slots of a sample, which begins with a word, in which both lines of a cross-point fire."""
     count = count_of_pulses(0)
     for k in range((length[b] + 31) // 32):
-        if j < x.shape[2]:
-            count += set_bits(x[0, w + k, j] & d[0, w + k, i])
+        if j < x.shape[1]:
+            count += set_bits(x[w + k, j] & d[w + k, i])
     return count
 
 
@@ -171,15 +171,14 @@ def update_kernel(
         ``device_array.BOTH``), and the parameters. Its results are the weights, and the number of pulses that each cross-point got.
     """
     whole, trained = "rows, columns", pulse_type in STOCHASTIC
-    lines, of_lines = ("2, words, ", uint32) if trained else ("samples, ", int64)
-    units = "words" if trained else "samples"
+    units, of_lines = ("words", uint32) if trained else ("samples", int64)
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
     count_of, joined = COUNTS[pulse_type], JOINED if joint is not None else ANY
 
     def pulsed_update(
-        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, first: Any, begins: Any,
-        used: Any, fired: Any, key: Any, ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
+        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, x_negative: Any, d_negative: Any,
+        length: Any, first: Any, begins: Any, used: Any, fired: Any, key: Any, ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
     ) -> None:  # fmt: skip
         i, part_of_row = kernel.group()
         lane = kernel.lane()
@@ -215,8 +214,8 @@ def update_kernel(
                         fires = fires ^ part
                         both = word_of(0)
                         if j < weights.shape[1]:
-                            both = part & x_lines[0, word, j] & d_lines[0, word, i]
-                            bits = x_lines[1, word, j] ^ d_lines[1, word, i] ^ (word_of(0xFFFFFFFF) if ascent else word_of(0))
+                            both = part & x_lines[word, j] & d_lines[word, i]
+                            bits = x_negative[word, j] ^ d_negative[word, i] ^ (word_of(0xFFFFFFFF) if ascent else word_of(0))
                         if both != word_of(0):
                             if side != 0:  # devices that only get pulses up: those up, or those down
                                 both = both & (bits if side > 0 else ~bits)
@@ -299,7 +298,9 @@ def update_kernel(
     pulsed_update.__annotations__ = {
         "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
-        "x_lines": reads(of_lines, f"{lines}columns"), "d_lines": reads(of_lines, f"{lines}rows"),
+        "x_lines": reads(of_lines, f"{units}, columns"), "d_lines": reads(of_lines, f"{units}, rows"),
+        "x_negative": reads(uint32, f"{units}, columns"),
+        "d_negative": reads(uint32, f"{units}, rows"),
         "length": reads(int64, "samples"), "first": reads(int64, units), "begins": reads(uint32, units),
         "used": reads(int64, "1"), "fired": reads(uint32, f"{units}, rows"),
         "key": reads(uint32, "4"), "ascent": bool, "side": int,
