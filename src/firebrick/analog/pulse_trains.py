@@ -12,13 +12,13 @@ Source: Gokmen, Vlasov, "Acceleration of deep neural network training with resis
 
 from __future__ import annotations
 
-from math import ceil
+import math
 from typing import Any, NamedTuple
 
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.compiler.kernel.language.annotations import ConstantType
-from firebrick.core.dtypes import bool_, float32, int32, int64, uint32
+from firebrick.core.dtypes import bool_, float32, float64, int32, int64, uint32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import arange, full
@@ -36,6 +36,8 @@ STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
 """Pulse types whose counts are those of coincidences in random trains."""
 MOST_SLOTS = 65536
 """Of trains that grow."""
+wide: Any = float64
+"""The cast to float64, in kernels."""
 word_of: Any = uint32
 """The cast to uint32, in kernels."""
 whole_of: Any = int32
@@ -52,9 +54,11 @@ def scaled(value: Any) -> Any:
     while value >= 2147483648.0:
         value = value * 0.00048828125
         exponent += 11
-    while value < 1073741824.0:
-        value = value * 2.0
-        exponent -= 1
+    for k in kernel.unrolled(4):
+        places = 8 >> k
+        if value < float(1 << (31 - places)):
+            value = value * float(1 << places)
+            exponent -= places
     return int(whole_of(value)), exponent
 
 
@@ -71,8 +75,10 @@ def product(a: Any, a_exponent: Any, b: Any, b_exponent: Any) -> Any:
 
 @kernel.function
 def quotient(a: Any, a_exponent: Any, b: Any, b_exponent: Any) -> Any:
-    """The quotient of two such numbers."""
-    mantissa = (a << 31) // b
+    """The quotient of two such numbers. No vector divides integers, and a quotient of float64 is at most 1 too large."""
+    mantissa = int(wide(a << 31) / wide(b))
+    if mantissa * b > a << 31:
+        mantissa -= 1
     exponent = a_exponent - b_exponent - 31
     if mantissa >= 2147483648:
         mantissa = mantissa >> 1
@@ -82,17 +88,17 @@ def quotient(a: Any, a_exponent: Any, b: Any, b_exponent: Any) -> Any:
 
 @kernel.function
 def root(a: Any, a_exponent: Any) -> Any:
-    """The square root of such a number: bit by bit, from the highest."""
+    """The square root of such a number. One of float64 differs by at most 1."""
     radicand = a << 30
     exponent = a_exponent - 30
     if exponent % 2 != 0:
         radicand = radicand << 1
         exponent -= 1
-    found = 0
-    for k in range(32):
-        bit = 1 << (31 - k)
-        if (found + bit) * (found + bit) <= radicand:
-            found = found + bit
+    found = int(math.sqrt(wide(radicand)))
+    if found * found > radicand:
+        found -= 1
+    if (found + 1) * (found + 1) <= radicand:
+        found += 1
     exponent = exponent // 2
     if found >= 2147483648:
         found = found >> 1
@@ -116,13 +122,12 @@ def ceiling(a: Any, exponent: Any, most: Any) -> Any:
 @kernel.function
 def power_of_two(exponent: Any) -> Any:
     """2^exponent as float32, for exponents from -126 to 127; 0 below and 2^127 above."""
-    found = 1.0
-    if exponent < 0:
-        for _ in range(min(-exponent, 150)):
-            found = found * 0.5
-    else:
-        for _ in range(min(exponent, 127)):
-            found = found * 2.0
+    found, square = 1.0, 0.5 if exponent < 0 else 2.0
+    left = min(-exponent, 150) if exponent < 0 else min(exponent, 127)
+    for k in kernel.unrolled(8):
+        if (left >> k) & 1 != 0:
+            found = found * square
+        square = square * square
     return found
 
 
@@ -448,7 +453,7 @@ def most_slots(parameters: UpdateParameters, lr: float, granularity: float) -> i
         granularity: Step of a pulse.
     """
     needed = abs(lr) / granularity
-    return max(parameters.desired_bl, ceil(needed) + 1 if needed < MOST_SLOTS else MOST_SLOTS)
+    return max(parameters.desired_bl, math.ceil(needed) + 1 if needed < MOST_SLOTS else MOST_SLOTS)
 
 
 def made_trains(
