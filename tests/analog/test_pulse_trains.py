@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,19 @@ import pytest
 import firebrick as fb
 from firebrick import analog
 from firebrick.analog import device_array
-from firebrick.analog.pulse_trains import FULL, levels, made_trains, schedule, trains
-from firebrick.analog.pulsed_update import rounded, set_bits
+from firebrick.analog.pulse_trains import (
+    FULL,
+    Trains,
+    arranged,
+    levels,
+    made_trains,
+    power_of_two,
+    quotient,
+    root,
+    schedule,
+    trains,
+)
+from firebrick.analog.pulsed_update import fitting, gathered, rounded, set_bits
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.core.dtypes import float32, int64, uint32
 
@@ -115,15 +127,62 @@ def test_trains_fire_as_often_as_their_levels_say() -> None:
     values = fb.asarray(np.array([[0.0, 0.25, -0.5, 1.0]], np.float32))
     factor, scale = fb.asarray(np.array([1 << 30], np.int64)), fb.asarray(np.array([[2.0**12, 2.0**13]], np.float32))
     assert levels(values, factor, scale, fb.random.Generator(0).key(), 0, False).tolist() == [[0, FULL // 4, FULL // 2, FULL]]
-    length, needed = fb.asarray(np.array([70], np.int64)), fb.asarray(np.array([1], np.uint32))
+    length = fb.asarray(np.array([70], np.int64))
+    start, first, _, used = arranged(length, 3)
     counts = np.zeros(4)
     for seed in range(200):
-        words = trains(values, factor, scale, fb.random.Generator(seed).key(), 0, False, length, needed, 3).numpy()
-        counts += [sum(int(w).bit_count() for w in words[0, :, line]) for line in range(4)]
-        assert not np.any(words[0, 2] >> 6)  # nothing fires after the last slot
+        key, needed = fb.random.Generator(seed).key(), fb.full((3,), 0xFFFFFFFF, dtype=uint32)
+        fires, negative = trains(values, factor, scale, key, 0, False, length, start, first, used, needed)
+        words = fires.numpy()
+        counts += [sum(int(w).bit_count() for w in words[:, line]) for line in range(4)]
+        assert not np.any(words[2] >> 6)  # nothing fires after the last slot
+        assert [int(w) for w in negative.numpy()[:, 2]] == [0xFFFFFFFF, 0xFFFFFFFF, 0b111111]
+        assert not np.any(negative.numpy()[:, [0, 1, 3]])
     np.testing.assert_allclose(counts / 200 / 70, [0.0, 0.25, 0.5, 1.0], atol=5 * 0.5 / np.sqrt(14000))
     assert counts[0] == 0
     assert counts[3] == 14000
+
+
+def places(length: Any, words: int) -> list[tuple[int, int, int]]:
+    """(word, slot of the word, sample) of each slot of all samples, by the rule of ``Slots``."""
+    found, at = [], 0
+    for b, slots in enumerate(length.tolist()):
+        if at % 32 + slots > 32:
+            at = -(-at // 32) * 32
+        found += [((at + s) // 32, (at + s) % 32, b) for s in range(slots)]
+        at += slots if slots <= 32 else -(-slots // 32) * 32
+    assert all(w < words for w, _, _ in found)
+    return found
+
+
+def by_samples(words: Any, made: Trains) -> Any:
+    """In which slots lines fire: bool [samples, slots, lines]."""
+    length, bits = made.slots.length.numpy(), words.numpy()
+    fires = np.zeros((len(length), max(1, int(length.max(initial=0))), bits.shape[1]), bool)
+    count = np.zeros(len(length), int)
+    for w, s, b in places(length, len(bits)):
+        fires[b, count[b]] = bits[w] >> s & 1
+        count[b] += 1
+    assert fires.sum() == sum(int(v).bit_count() for v in bits.ravel())  # and in no others
+    return fires
+
+
+@pytest.mark.parametrize("most", [1, 5, 31, 32, 100])
+def test_a_sample_of_at_most_a_word_is_in_one_word_and_a_longer_one_begins_with_one(most: int) -> None:
+    length = np.random.default_rng(most).integers(0, most + 1, 200)
+    words = 200 * -(-most // 32)
+    start, first, begins, used = (t.numpy() for t in arranged(fb.asarray(length), words))
+    where = places(length, words)
+    assert used[0] == max(w for w, _, _ in where) + 1
+    for b in range(200):
+        own = [(w, s) for w, s, of in where if of == b]
+        assert not own or divmod(int(start[b]), 32) == own[0]
+        assert len({w for w, _ in own}) == -(-int(length[b]) // 32)
+    for w in range(int(used[0])):
+        samples = sorted({b for at, _, b in where if at == w})
+        assert first[w] == samples[0]
+        assert int(begins[w]) == sum(1 << int(start[b] % 32) for b in samples if start[b] >= 32 * w)
+    assert not begins[used[0] :].any()
 
 
 def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,13 +195,15 @@ def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.Mo
         return kept[-1]
 
     monkeypatch.setattr(device_array, "made_trains", recorded)
-    for length in (1, 31, 32, 33, 100):
-        update = analog.UpdateParameters(desired_bl=length)
-        pulses = analog.Tile(6, 4, analog.RPUConfig(update=update), seed=3).update(x, d, 0.5)
-        xs, ds = kept[-1].x.numpy(), kept[-1].d.numpy()
-        assert xs.shape == (3, -(-length // 32), 4)
-        both = xs[:, :, None, :] & ds[:, :, :, None]
-        np.testing.assert_array_equal(pulses.numpy(), np.vectorize(lambda w: int(w).bit_count())(both).sum((0, 1)))
+    for length in (1, 8, 31, 32, 33, 100):
+        for management in (True, False):
+            update = analog.UpdateParameters(desired_bl=length, update_bl_management=management)
+            pulses = analog.Tile(6, 4, analog.RPUConfig(update=update), seed=3).update(x, d, 0.05)
+            made = kept[-1]
+            xs, ds = by_samples(made.x, made), by_samples(made.d, made)
+            both = xs[:, :, None, :] & ds[:, :, :, None]
+            np.testing.assert_array_equal(pulses.numpy(), both.sum((0, 1)))
+            assert both.any()
 
 
 def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
@@ -157,16 +218,115 @@ def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
             fb.asarray(x), fb.asarray(d[:, :rows]), fb.asarray(0.01, dtype=float32), 0.001,
             analog.UpdateParameters(update_bl_management=False, update_management=False), 31, keys,
         )  # fmt: skip
-        fires = np.any(made.d.numpy() != 0, axis=(1, 2))
-        words = made.fired.numpy()
-        bits = [[bool(words[b // 32, i] >> (b % 32) & 1) for i in range(rows)] for b in range(70)]
-        np.testing.assert_array_equal(bits, np.any(made.d.numpy() != 0, axis=1))
-        np.testing.assert_array_equal(np.any(made.x.numpy() != 0, axis=(1, 2))[~fires], False)
+        xs, ds, fired = (by_samples(words, made) for words in (made.x, made.d, made.fired))
+        lengths = made.slots.length.numpy()
+        np.testing.assert_array_equal(fired.sum(1), np.any(ds, axis=1) * lengths[:, None])
+        fires = np.any(ds, axis=(1, 2))
+        np.testing.assert_array_equal(np.any(xs, axis=(1, 2))[~fires], False)
         assert 5 < fires.sum() < 64
-        found.append((fires, made.x.numpy()))
+        found.append((fires, xs))
     both = found[0][0] & found[1][0]
     np.testing.assert_array_equal(found[0][1][both], found[1][1][both])
     assert found[1][1][found[1][0]].any()
+
+
+@pytest.mark.parametrize("length", [3, 31, 70])
+def test_trains_of_some_samples_are_those_of_all_in_their_slots(length: int) -> None:
+    rng = np.random.default_rng(7)
+    x, d = (fb.asarray(rng.normal(size=(40, n)).astype(np.float32)) for n in (5, 4))
+    made = made_trains(
+        x, d, fb.asarray(0.05, dtype=float32), 0.001, analog.UpdateParameters(desired_bl=length), length,
+        (fb.random.Generator(1).key(), fb.random.Generator(2).key()),
+    )  # fmt: skip
+    chosen, kept = rng.random(40) < 0.5, rng.random((40, 5)) < 0.5
+    some = made.of_samples(fb.asarray(chosen))
+    for before, after in ((made.d, some.d), (made.fired, some.fired)):
+        np.testing.assert_array_equal(by_samples(after, made), by_samples(before, made) & chosen[:, None, None])
+    lines = by_samples(made.kept(made.x, fb.asarray(kept)), made)
+    np.testing.assert_array_equal(lines, by_samples(made.x, made) & kept[:, None])
+    assert lines.any()
+
+
+@typed_kernel(
+    word=reads(uint32, "count"), mask=reads(uint32, "count"), out=results(uint32, "count"),
+)  # fmt: skip
+def bits_of(word: Any, mask: Any, out: Any) -> None:
+    i = fb.kernel.index()
+    out[i] = gathered(word[i], mask[i])
+
+
+def test_bits_are_gathered_in_order() -> None:
+    rng = np.random.default_rng(1)
+    word, mask = (rng.integers(0, 1 << 32, 300).astype(np.uint32) for _ in range(2))
+    mask[:4] = 0, 0xFFFFFFFF, 1, 1 << 31
+    mask[100:] &= rng.integers(0, 1 << 32, 200).astype(np.uint32)
+    want = [
+        sum((int(w) >> s & 1) << k for k, s in enumerate(s for s in range(32) if int(m) >> s & 1))
+        for w, m in zip(word, mask, strict=True)
+    ]
+    assert bits_of(fb.asarray(word), fb.asarray(mask)).tolist() == want
+
+
+@typed_kernel(
+    "count", fired=reads(uint32, "count"), begins=reads(uint32, "count"), room=reads(int64, "count"),
+    samples=reads(int64, "count"), part=results(uint32, "count"), slots=results(int64, "count"), many=results(int64, "count"),
+)  # fmt: skip
+def first_samples(
+    fired: Any, begins: Any, room: Any, samples: Any, part: Any, slots: Any, many: Any
+) -> None:  # fmt: skip
+    i = fb.kernel.index()
+    part[i], slots[i], many[i] = fitting(fired[i], begins[i], room[i], samples[i])
+
+
+def test_a_queue_takes_whole_samples_as_long_as_there_is_room() -> None:
+    rng = np.random.default_rng(2)
+    given, want = [], []
+    for _ in range(200):
+        cuts = [0, *sorted(rng.choice(np.arange(1, 31), rng.integers(0, 8), replace=False).tolist()), 31]
+        parts = [((1 << b) - (1 << a), b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+        fires = [p for p in parts if rng.random() < 0.7]
+        room, most = int(rng.integers(0, 34)), int(rng.integers(0, 9))
+        given.append((sum(p for p, _ in fires), sum(1 << a for a in cuts[:-1]), room, most))
+        fit = [0, 0, 0]
+        for bits, slots in fires:
+            if fit[1] + slots > room or fit[2] == most:
+                break
+            fit = [fit[0] | bits, fit[1] + slots, fit[2] + 1]
+        want.append(fit)
+    fired, begins, room_, most_ = zip(*given, strict=True)
+    words = (fb.asarray(np.array(v, np.uint32)) for v in (fired, begins))
+    found = first_samples(*words, fb.asarray(np.array(room_)), fb.asarray(np.array(most_)))
+    assert np.array([t.numpy() for t in found]).T.tolist() == want
+
+
+@typed_kernel(
+    a=reads(int64, "count"), b=reads(int64, "count"), ratio=results(int64, "count"), square_root=results(int64, "count"),
+    power=results(float32, "count"),
+)  # fmt: skip
+def numbers_of(a: Any, b: Any, ratio: Any, square_root: Any, power: Any) -> None:
+    i = fb.kernel.index()
+    mantissa, exponent = quotient(a[i], 0, b[i], 0)
+    ratio[i] = mantissa << (exponent + 31)
+    mantissa, exponent = root(a[i], 0)
+    square_root[i] = mantissa
+    power[i] = power_of_two(a[i] % 300 - 160)
+
+
+def test_quotients_and_roots_are_rounded_down_and_powers_of_two_are_exact() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(1 << 30, 1 << 31, 4000) for _ in range(2))
+    side = rng.integers(1 << 15, 46341, 2000)
+    a[:1000] = side[:1000] ** 2 % (1 << 30) + (1 << 30)
+    a[1000:2000] = np.clip(side[1000:] ** 2 + rng.integers(-1, 2, 1000), 1 << 30, (1 << 31) - 1)
+    b[2000:2500] = a[2000:2500] - rng.integers(0, 2, 500) * (a[2000:2500] > 1 << 30)
+    a[:3], b[:3] = (1 << 30, (1 << 31) - 1, 1 << 30), (1 << 30, 1 << 30, (1 << 31) - 1)
+    for engine in ENGINES:
+        ratio, square_root, power = numbers_of(*(fb.asarray(v, device=engine) for v in (a, b)))
+        exact = [(int(n) << 31) // int(m) for n, m in zip(a, b, strict=True)]
+        assert ratio.tolist() == [v if v < 1 << 31 else v >> 1 << 1 for v in exact]
+        assert square_root.tolist() == [math.isqrt(int(n) << 30) for n in a]
+        exponents = [max(int(n) % 300 - 160, -150) for n in a]
+        assert power.tolist() == [float(np.float32(math.ldexp(1.0, min(e, 127)))) for e in exponents]
 
 
 @typed_kernel(
