@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -283,7 +284,7 @@ def test_a_queue_takes_whole_samples_as_long_as_there_is_room() -> None:
     given, want = [], []
     for _ in range(200):
         cuts = [0, *sorted(rng.choice(np.arange(1, 31), rng.integers(0, 8), replace=False).tolist()), 31]
-        parts = [((1 << b) - (1 << a), b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [((1 << b) - (1 << a), b - a) for a, b in itertools.pairwise(cuts)]
         fires = [p for p in parts if rng.random() < 0.7]
         room, most = int(rng.integers(0, 34)), int(rng.integers(0, 9))
         given.append((sum(p for p, _ in fires), sum(1 << a for a in cuts[:-1]), room, most))

@@ -217,11 +217,11 @@ def test_a_kernel_that_computes_the_first_vector_only_is_found(
     def planted(*key: Any) -> Any:
         kernel = right(*key)
 
-        def first_only(
-            w: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, length: Any, fired: Any, *rest: Any
-        ) -> Any:
-            fired = fb.bitwise_and(fired[:1], fb.asarray(1, dtype=fb.uint32))
-            return kernel(w, low, high, x[:1], d[:1], x_lines[:1], d_lines[:1], length[:1], fired, *rest)
+        def first_only(*given: Any) -> Any:
+            length, fired = given[9].numpy(), given[13].numpy().copy()
+            fired[0] &= (1 << int(length[0])) - 1
+            fired[1:] = 0
+            return kernel(*given[:13], fb.asarray(fired), *given[14:])
 
         return first_only
 

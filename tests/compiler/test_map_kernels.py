@@ -111,6 +111,22 @@ def test_several_results_of_unlike_dtypes_come_from_one_kernel() -> None:
 
 
 @every_width
+@pytest.mark.parametrize("to", ["int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floats_outside_of_an_integers_range_become_its_ends_and_nan_0(dtype: str, to: str, target: Target) -> None:
+    bounds = [2.0**n for n in (31, 32, 63, 64)]
+    edges = [0.0, 0.5, 1.5, *bounds, *(np.nextafter(np.array(bounds, dtype), np.zeros((), dtype))), np.inf, np.nan]
+    x = np.array([*edges, *(-np.array(edges))], dtype)
+    drawn = np.random.default_rng(8)
+    x = np.concatenate([x, (drawn.normal(size=500) * 10.0 ** drawn.integers(-2, 22, 500)).astype(dtype)])
+    found = run_map(cast(load(0, dtype), to), [x], x.shape, to, target)
+    least, most = np.iinfo(to).min, np.iinfo(to).max
+    assert found.tolist() == [
+        0 if v != v else max(least, min(most, int(v) if abs(v) < 2.0**70 else int(np.sign(v)) << 70)) for v in x
+    ]
+
+
+@every_width
 def test_a_result_may_lie_over_its_operand(target: Target) -> None:
     x = np.random.default_rng(4).normal(size=(3, 1000)).astype(np.float32)
     want = x * 2 + 1

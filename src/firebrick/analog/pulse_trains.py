@@ -21,11 +21,12 @@ from firebrick.compiler.kernel.language.annotations import ConstantType
 from firebrick.core.dtypes import bool_, float32, float64, int32, int64, uint32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import arange, full
+from firebrick.functions.creation import full
 from firebrick.functions.elementwise import abs as absolute
 from firebrick.functions.elementwise import where
 from firebrick.functions.kernels import kernel
 from firebrick.functions.movement import broadcast_to
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import max as largest_of
 
 FULL = 1 << 32
@@ -290,8 +291,9 @@ def trains(
     values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, first: Any,
     used: Any, needed: Any, fires: Any, negative: Any,
 ) -> None:  # fmt: skip
-    """Pulse trains, in words of ``Slots``: in which slots lines fire, and in which they are negative. Arguments as of ``levels``;
-    samples without a slot that is needed get no pulses.
+    """Pulse trains, in words of ``Slots``: in which slots lines fire, and in which they are negative.
+
+    Arguments are as of ``levels``. Samples without a slot that is needed get no pulses.
 
     The random number of (sample, slot, line) is number (((w · samples + sample) · 8 + slot // 4) · lines + line) · 4 + slot % 4
     of the stream, where w counts 32 slots of the sample each and the slot is one of these 32: it does not depend on lengths.

@@ -5,8 +5,9 @@ their order within the sample does not matter.
 
 Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
 the pulses of many samples in a *queue*, a bit for each, which is whether it is a pulse up, and then takes pulses from it, four
-for each block of random words, whichever samples they are of. Coincidences are found in words of 32 slots, which may be those of
-many samples (``Slots``). Samples in which no pulse reaches a row are left out for all of its cross-points (``Trains.fired``).
+for each block of random words, whichever samples they are of. Coincidences are found in words of 32 slots, which are those of
+many samples where trains are short (``Slots``). Samples in which no pulse reaches a row are left out for all of its
+cross-points (``Trains.fired``).
 
 Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as
 long as no bound is in reach; cross-points near a bound take pulse after pulse.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from firebrick.analog.normal_numbers import normal_pair, pair_of
+from firebrick.analog.normal_numbers import normal_pair, pair_of, random_block
 from firebrick.analog.pulse_trains import STOCHASTIC, lowest, word_of
 from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
@@ -168,7 +169,8 @@ def update_kernel(
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, attributes of their ``Slots``, in which
         samples rows fire, the key of the normal numbers, whether the learning rate is negative, which pulses count (see
-        ``device_array.BOTH``), and the parameters. Its results are the weights, and the number of pulses that each cross-point got.
+        ``device_array.BOTH``), and the parameters. Its results are the weights, and the number of pulses that each
+        cross-point got.
     """
     whole, trained = "rows, columns", pulse_type in STOCHASTIC
     units, of_lines = ("words", uint32) if trained else ("samples", int64)
@@ -178,18 +180,19 @@ def update_kernel(
 
     def pulsed_update(
         weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, x_negative: Any, d_negative: Any,
-        length: Any, first: Any, begins: Any, used: Any, fired: Any, key: Any, ascent: Any, side: Any, parameters: Any, changed: Any, pulses: Any,
+        length: Any, first: Any, begins: Any, used: Any, fired: Any, key: Any, ascent: Any, side: Any, parameters: Any,
+        changed: Any, pulses: Any,
     ) -> None:  # fmt: skip
-        i, part_of_row = kernel.group()
+        i, part = kernel.group()
         lane = kernel.lane()
-        j = part_of_row * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
+        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
         queue = kernel.shared(uint32, (WORDS + 1, LANES))
         w, least, most = 0.0, 0.0, 0.0
         if j < weights.shape[1]:
             w, least, most = weights[i, j], low[i, j], high[i, j]
         total = count_of_pulses(0)
         word, piece, flushes = 0, 0, 0
-        fires = fired[0, i] if 0 < used[0] else word_of(0)
+        fires = fired[0, i] if used[0] > 0 else word_of(0)
         while word < used[0]:
             last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
             ups, downs = count_of_pulses(0), count_of_pulses(0)
@@ -206,16 +209,17 @@ def update_kernel(
                     slots, many = length[b] - PIECE * piece, 1
                     n, bits = count_of_pulses(0), word_of(0)
                     if trained and length[b] <= 32:
-                        part = fires
-                        slots, many = int(set_bits(part)), int(set_bits(part & begins[word]))
+                        now = fires
+                        slots, many = int(set_bits(now)), int(set_bits(now & begins[word]))
                         if slots > room or many > samples:
-                            part, slots, many = fitting(fires, begins[word], room, samples)
+                            now, slots, many = fitting(fires, begins[word], room, samples)
                             full = True
-                        fires = fires ^ part
+                        fires = fires ^ now
                         both = word_of(0)
                         if j < weights.shape[1]:
-                            both = part & x_lines[word, j] & d_lines[word, i]
-                            bits = x_negative[word, j] ^ d_negative[word, i] ^ (word_of(0xFFFFFFFF) if ascent else word_of(0))
+                            both = now & x_lines[word, j] & d_lines[word, i]
+                            bits = x_negative[word, j] ^ d_negative[word, i]
+                            bits = ~bits if ascent else bits
                         if both != word_of(0):
                             if side != 0:  # devices that only get pulses up: those up, or those down
                                 both = both & (bits if side > 0 else ~bits)
@@ -269,14 +273,7 @@ def update_kernel(
                 for q in range((int(waiting) + 3) >> 2):
                     block = ((flushes * (8 * WORDS) + q) * weights.shape[0] + i) * weights.shape[1] + j
                     rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
-                    words = (word_of(0), word_of(0), word_of(0), word_of(0))
-                    if noisy:
-                        words = (
-                            kernel.random_bits(key, 4 * block),
-                            kernel.random_bits(key, 4 * block + 1),
-                            kernel.random_bits(key, 4 * block + 2),
-                            kernel.random_bits(key, 4 * block + 3),
-                        )
+                    words = random_block(key, block) if noisy else (0, 0, 0, 0)
                     z = pair_of(words[0], words[1]) if noisy else (0.0, 0.0)
                     for c in kernel.unrolled(2):  # computed for all, as a branch takes longer than a pulse
                         after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
