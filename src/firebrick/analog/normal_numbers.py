@@ -52,31 +52,17 @@ _FIRST, _SECOND = (InlinedExpression("a normal number", e) for e in _pair())
 
 
 @kernel.function
-def pair_of(a: Any, b: Any) -> Any:
-    """Two normal numbers, from two random words."""
-    return _FIRST(a, b), _SECOND(a, b)
-
-
-@kernel.function
 def normal_pair(key: Any, position: Any) -> Any:
     """Two normal numbers, from the random words at an even position and behind it."""
-    return pair_of(kernel.random_bits(key, position), kernel.random_bits(key, position + 1))
-
-
-@kernel.function
-def random_block(key: Any, block: Any) -> Any:
-    """The four random words of a block."""
-    at = 4 * block
-    a, b = kernel.random_bits(key, at), kernel.random_bits(key, at + 1)
-    return a, b, kernel.random_bits(key, at + 2), kernel.random_bits(key, at + 3)
+    a, b = kernel.random_bits(key, position), kernel.random_bits(key, position + 1)
+    return _FIRST(a, b), _SECOND(a, b)
 
 
 @kernel.function
 def normal_block(key: Any, block: Any) -> Any:
     """Four normal numbers, from a block of four random words."""
-    words = random_block(key, block)
-    a, b = pair_of(words[0], words[1])
-    c, d = pair_of(words[2], words[3])
+    a, b = normal_pair(key, 4 * block)
+    c, d = normal_pair(key, 4 * block + 2)
     return a, b, c, d
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from firebrick.analog.normal_numbers import normal_pair, pair_of, random_block
+from firebrick.analog.normal_numbers import normal_block, normal_pair
 from firebrick.analog.pulse_trains import STOCHASTIC, lowest, word_of
 from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
@@ -150,6 +150,37 @@ def appended(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, count: A
     return last, waiting + count
 
 
+@kernel.function
+def appended_all(queue: Any, lane: Any, last: Any, waiting: Any, up: Any, count: Any) -> Any:
+    """Add any number of pulses of one direction; other arguments as of ``appended``."""
+    while count > 0:
+        some = min(count, count_of_pulses(32))
+        last, waiting = appended(queue, lane, last, waiting, lowest(some) if up else word_of(0), some)
+        count -= some
+    return last, waiting
+
+
+@kernel.function
+def appended_some(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, mask: Any, alone: Any) -> Any:
+    """Add the pulses where a word has ones, of which ``bits`` says whether they are pulses up.
+
+    Args:
+        queue: As of ``appended``.
+        lane: Likewise.
+        last: Likewise.
+        waiting: Likewise.
+        bits: Directions.
+        mask: The pulses.
+        alone: Whether all are of one sample, whose pulses have one direction.
+    """
+    count = set_bits(mask)
+    if alone:
+        bits = lowest(count) if (bits & mask) != word_of(0) else word_of(0)
+    else:
+        bits = gathered(bits, mask)
+    return appended(queue, lane, last, waiting, bits, count)
+
+
 @lru_cache(maxsize=256)
 def update_kernel(
     pulse: HelperFunction, hidden: tuple[str, ...], settings: tuple[str, ...], pulse_type: PulseType, noisy: bool,
@@ -187,6 +218,7 @@ def update_kernel(
         lane = kernel.lane()
         j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
         queue = kernel.shared(uint32, (WORDS + 1, LANES))
+        summed = kernel.shared(uint32, (2 * JOINED if joins else 1, LANES))  # pulses, and directions, of each part of a sum
         w, least, most = 0.0, 0.0, 0.0
         if j < weights.shape[1]:
             w, least, most = weights[i, j], low[i, j], high[i, j]
@@ -197,6 +229,7 @@ def update_kernel(
             last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
             ups, downs = count_of_pulses(0), count_of_pulses(0)
             room, samples = 32 * WORDS, joined
+            parts, counted, alone = 0, 0, 0  # of a sum, which of them are numbers of pulses, and which are of one sample
             full = False
             while word < used[0] and not full:
                 if fires == word_of(0):
@@ -207,7 +240,7 @@ def update_kernel(
                 else:
                     b = first[word]
                     slots, many = length[b] - PIECE * piece, 1
-                    n, bits = count_of_pulses(0), word_of(0)
+                    bits, both = word_of(0), word_of(0)
                     if trained and length[b] <= 32:
                         now = fires
                         slots, many = int(set_bits(now)), int(set_bits(now & begins[word]))
@@ -215,32 +248,30 @@ def update_kernel(
                             now, slots, many = fitting(fires, begins[word], room, samples)
                             full = True
                         fires = fires ^ now
-                        both = word_of(0)
                         if j < weights.shape[1]:
                             both = now & x_lines[word, j] & d_lines[word, i]
                             bits = x_negative[word, j] ^ d_negative[word, i]
                             bits = ~bits if ascent else bits
-                        if both != word_of(0):
                             if side != 0:  # devices that only get pulses up: those up, or those down
                                 both = both & (bits if side > 0 else ~bits)
                                 bits = word_of(0xFFFFFFFF)
-                            n = set_bits(both)
-                            total += n
-                            if joins:
-                                ups += set_bits(both & bits)
-                                downs += set_bits(both & ~bits)
-                            if begins[word] == word_of(1):  # of one sample, whose pulses have one direction
-                                bits = lowest(n) if (bits & both) != word_of(0) else word_of(0)
-                            else:
-                                bits = gathered(bits, both)
-                            last, waiting = appended(queue, lane, last, waiting, bits, n)
+                        n = set_bits(both)
+                        total += n
+                        if joins:
+                            ups += set_bits(both & bits)
+                            downs += n - set_bits(both & bits)
+                            alone += (1 << parts) if begins[word] == word_of(1) else 0
+                        elif both != word_of(0):
+                            last, waiting = appended_some(queue, lane, last, waiting, bits, both, begins[word] == word_of(1))
                     elif slots <= 0:
                         fires = word_of(0)
+                        slots, many = 0, 0
                     elif min(slots, PIECE) > room or samples == 0:
                         full = True
                         slots, many = 0, 0
                     else:
                         n = count_of_pulses(count_of(x_lines, d_lines, length, b, word, i, j))
+                        up = False
                         if j < weights.shape[1] and n > 0:
                             up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
                             if side != 0:
@@ -248,17 +279,21 @@ def update_kernel(
                                 up = True
                             total += n if piece == 0 else count_of_pulses(0)
                             n = max(min(n - count_of_pulses(PIECE * piece), count_of_pulses(PIECE)), count_of_pulses(0))
+                        if joins:
                             ups += n if up else count_of_pulses(0)
                             downs += count_of_pulses(0) if up else n
-                            while n > 0:
-                                some = min(n, count_of_pulses(32))
-                                bits = lowest(some) if up else word_of(0)
-                                last, waiting = appended(queue, lane, last, waiting, bits, some)
-                                n -= some
+                            bits, both = word_of(1 if up else 0), word_of(n)
+                            counted += 1 << parts
+                        else:
+                            last, waiting = appended_all(queue, lane, last, waiting, up, n)
                         piece += 1
                         slots = min(slots, PIECE)
                         if PIECE * piece >= length[b]:
                             fires = word_of(0)
+                    if joins and many > 0:
+                        summed[2 * parts, lane] = both
+                        summed[2 * parts + 1, lane] = bits
+                        parts += 1
                     room -= slots
                     samples -= many
             if joins and j < weights.shape[1] and ups + downs > 0:
@@ -267,26 +302,26 @@ def update_kernel(
                 after, top, bottom = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
                 if top < most and bottom > least:
                     w = after
-                    waiting = count_of_pulses(0)
+                else:
+                    for p in range(parts):
+                        both, bits = summed[2 * p, lane], summed[2 * p + 1, lane]
+                        if (counted >> p) & 1 == 1:
+                            up = bits != word_of(0)
+                            last, waiting = appended_all(queue, lane, last, waiting, up, count_of_pulses(both))
+                        elif both != word_of(0):
+                            one = (alone >> p) & 1 == 1
+                            last, waiting = appended_some(queue, lane, last, waiting, bits, both, one)
             if j < weights.shape[1] and waiting > 0:
                 queue[int(waiting) >> 5, lane] = last
                 for q in range((int(waiting) + 3) >> 2):
                     block = ((flushes * (8 * WORDS) + q) * weights.shape[0] + i) * weights.shape[1] + j
                     rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
-                    words = random_block(key, block) if noisy else (0, 0, 0, 0)
-                    z = pair_of(words[0], words[1]) if noisy else (0.0, 0.0)
-                    for c in kernel.unrolled(2):  # computed for all, as a branch takes longer than a pulse
+                    z = normal_block(key, block) if noisy else (0.0, 0.0, 0.0, 0.0)
+                    for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
                         after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
                         after = least if after < least else after
                         after = most if after > most else after
                         w = after if count_of_pulses(4 * q + c) < waiting else w
-                    if count_of_pulses(4 * q + 2) < waiting:
-                        z = pair_of(words[2], words[3]) if noisy else (0.0, 0.0)
-                        for c in kernel.unrolled(2):
-                            after = step((w, (rises & word_of(4 << c)) != word_of(0), z[c]), parameters, (i, j))
-                            after = least if after < least else after
-                            after = most if after > most else after
-                            w = after if count_of_pulses(4 * q + 2 + c) < waiting else w
             flushes += 1
         if j < weights.shape[1]:
             changed[i, j] = w
