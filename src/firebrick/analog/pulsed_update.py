@@ -174,10 +174,12 @@ def appended_some(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, mas
         alone: Whether all are of one sample, whose pulses have one direction.
     """
     count = set_bits(mask)
-    if alone:
-        bits = lowest(count) if (bits & mask) != word_of(0) else word_of(0)
-    else:
+    if not alone:
         bits = gathered(bits, mask)
+    elif (bits & mask) != word_of(0):
+        bits = lowest(count)
+    else:
+        bits = word_of(0)
     return appended(queue, lane, last, waiting, bits, count)
 
 
