@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -326,3 +327,26 @@ def test_one_wrong_text_of_several_is_reported_and_nothing_is_left_behind(thread
             gc.collect()
         assert all(host.emit_objects(texts[:-1], Target.host()))
     assert not [t for t in threading.enumerate() if t.name.startswith("Thread-") and "work" in t.name]
+
+
+def test_an_interrupt_ends_a_compilation_when_all_threads_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [number(k, f"number{k}") for k in range(40)]
+    emitted, done = host._emitted, threading.Event()
+
+    def slow(*args: Any) -> bytes:
+        if threading.current_thread() is threading.main_thread():
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        done.set()
+        return emitted(*args)
+
+    monkeypatch.setattr(host, "_emitted", slow)
+    before = threading.active_count()
+    with fb.config.scope(num_threads=3), pytest.raises(KeyboardInterrupt):
+        host.emit_objects(texts, Target.host())
+    assert done.is_set()
+    assert threading.active_count() == before
+    monkeypatch.undo()
+    with fb.config.scope(num_threads=3):
+        assert all(host.emit_objects(texts, Target.host()))

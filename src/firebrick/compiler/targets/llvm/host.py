@@ -265,23 +265,39 @@ def emit_objects(texts: Sequence[str], target: Target, options: Options | None =
 
     with llvm_in_use():
         count = min(len(texts), config.num_threads or usable_cores())
-        threads = [Thread(target=work, args=(_new_machine(target, options),), daemon=True) for _ in range(count - 1)]
-        started = []
-        for thread in threads:
-            try:
-                thread.start()
-            except RuntimeError:  # the interpreter ends, or the system has no more threads: the others do it
-                break
-            started.append(thread)
-        work(_machine(target, options))
-        for thread in started:
-            thread.join()
+        started: list[Thread] = []
+        try:
+            for _ in range(count - 1):
+                thread = Thread(target=work, args=(_new_machine(target, options),), daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the interpreter ends, or the system has no more threads: the others do it
+                    break
+                started.append(thread)
+            work(_machine(target, options))
+        finally:
+            waiting.clear()
+            _join(started)
     if failed:
         try:
             raise failed[0]
         finally:
             failed.clear()  # its traceback has this frame
     return found
+
+
+def _join(threads: Sequence[Thread]) -> None:
+    """Wait for threads to end; an interrupt is raised when they have ended, since LLVM must not be in use at the end of a
+    process."""
+    interrupt: KeyboardInterrupt | None = None
+    for thread in threads:
+        while thread.is_alive():
+            try:
+                thread.join()
+            except KeyboardInterrupt as e:
+                interrupt = e
+    if interrupt is not None:
+        raise interrupt
 
 
 def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
