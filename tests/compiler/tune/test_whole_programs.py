@@ -108,6 +108,31 @@ def test_donated_memory_is_written_by_the_program_that_runs(monkeypatch: pytest.
         assert [second(x).item() for _ in range(CALLS + 2)] == losses
 
 
+def test_calls_that_raise_do_not_count(arguments: list[Any], ran: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen_in_trial(monkeypatch)
+    x, w = arguments
+    total = fb.zeros(480)
+
+    @fb.jit
+    def step(at: Any) -> None:
+        nonlocal total
+        total += fb.take(fb.sum(_scores(x, w) ** 2.0, axis=-1), at, axis=0)
+
+    good, bad = fb.arange(480), fb.full(480, 480)
+    step(good)
+    once = total.numpy().copy()
+    for _ in range(CALLS - 2):
+        with pytest.raises(IndexError, match="take"):
+            step(bad)
+    assert np.array_equal(total.numpy(), once)
+    assert ran == [True] * (CALLS - 1)
+    step(good)
+    assert np.array_equal(total.numpy(), once + once)
+    for _ in range(CALLS):
+        step(good)
+    assert ran.count(False) == CALLS // 2
+
+
 def test_forced_and_pinned_variants_are_not_compared(arguments: list[Any], ran: list[bool]) -> None:
     with fb.force_variant("threads=1"):
         fb.jit(_scores)(*arguments)

@@ -31,6 +31,8 @@ def keep_if_faster(program: Executable, tuned: Sequence[Tuned], default: Callabl
     If the medians say that it is not faster, its problems get their defaults from then on, also in other programs and later
     processes.
 
+    Calls that raise, such as one with an index out of range, do not count.
+
     Args:
         program: The program.
         tuned: Its variants that are not defaults.
@@ -46,13 +48,14 @@ def keep_if_faster(program: Executable, tuned: Sequence[Tuned], default: Callabl
 
     def measured(natives: Sequence[Any], begin: Begin | None) -> tuple[Any, ...]:
         nonlocal calls
-        number, calls = calls, calls + 1
+        number = calls
         turn = number // RUN
         start = perf_counter()
         results = forms[turn % 2](natives, begin)
         took = perf_counter() - start
         if turn >= 2 * WARM and number % RUN:
             times[turn % 2].append(took)
+        calls = max(calls, number + 1)  # a call that raises does not count: there is a time for each that does
         if calls >= CALLS and forms[1] is not run:
             forms[1] = run
             decided = held()
