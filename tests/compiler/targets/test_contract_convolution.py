@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from contractions import Compiled
 
+import firebrick as fb
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler.targets.llvm.contract import (
@@ -251,3 +252,21 @@ def test_a_weight_that_is_not_finite_reaches_the_elements_that_its_taps_read_alo
             Compiled(contraction(replace(p, omits=False), target, "input"), target)(w, gy, gx)
         beside += int(np.isnan(gx[finite]).any())
     assert beside > 3, "what is tested is left out by products with zeros"
+
+
+@pytest.mark.parametrize("width", [128, 256, 512])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_taps_that_only_read_padding_add_zeros(width, groups) -> None:
+    """A place of a size of 1 is known when code is generated, and with it that a tap reads nothing."""
+    target_of(width)
+    rng = np.random.default_rng(0)
+    x, w = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((1, 2, 5, 1, 13), (2, 2 // groups, 1, 3, 1)))
+
+    def both(x: fb.Tensor, w: fb.Tensor) -> tuple[fb.Tensor, ...]:
+        y, pull = fb.vjp(lambda x, w: fb.conv3d(x, w, stride=(1, 1, 4), padding=(0, 1, 0), groups=groups), x, w)
+        return y, *pull(y)
+
+    with fb.config.scope(cpu_vector_bits=width):
+        found = fb.jit(both)(fb.asarray(x), fb.asarray(w))
+    for a, b in zip(found, both(*(fb.asarray(a.astype(np.float64), device="numpy") for a in (x, w))), strict=True):
+        assert np.allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-5)

@@ -73,7 +73,13 @@ def read_taps(
         each = zip(at, tap, w.start, w.step, w.tap_step, strict=True)
         coordinate = [e.add(start + tap_step * i, e.mul(p, step)) for p, i, start, step, tap_step in each]
         all_valid: str | None = None
+        known = [(p, size) for p, size in zip(coordinate[:-1], w.sizes[:-1], strict=True) if isinstance(p, int)]
+        if any(not 0 <= p < size for p, size in known):  # see ``no_lanes`` for why there is no load
+            yield "zeroinitializer"
+            continue
         for p, size in zip(coordinate[:-1], w.sizes[:-1], strict=True):
+            if isinstance(p, int):
+                continue
             valid = e.compare("ult", p, size)
             all_valid = valid if all_valid is None else e.let(f"and i1 {all_valid}, {valid}")
         # an invalid coordinate masks all lanes, and costs less than a second mask
