@@ -345,3 +345,86 @@ def test_samples_on_meta_have_shapes_alone(make: Callable[[Any], d.Distribution]
     x = of.sample((7,))
     assert x.shape == (7, *of.shape, *of.event_shape)
     assert of.log_prob(x).shape == (7, *of.shape)
+
+
+# parameters of any size, of which mpmath with 60 digits has the entropies and the logarithm of B(a, b)
+
+GAMMAS = [
+    (16.0, 2.784071458928986), (30.0, 3.1083331192877876), (1e3, 4.8724827560179718), (1e5, 7.1753979323481203),
+    (1e8, 10.629278901847522), (1e20, 24.44478946314513),
+]  # fmt: skip
+BETAS = [
+    (0.3, 1e8, -19.476649704174383, -4.4304062273176339), (1e3, 1e3, -3.0749100021471314, -1388.4826016359023),
+    (50.0, 3e4, -6.9431840107053366, -370.92269997937765), (3e4, 1e8, -11.847726919145247, -273360.57743435151),
+    (1e8, 1e8, -8.831122612111428, -138629444.05681731), (2.0, 17.0, -1.3984116642789431, -5.7235851019523808),
+    (15.5, 16.5, -1.0237259088202282, -22.277554547158882), (1e-8, 1e20, -100000027.20823675, 18.42068027766319),
+]  # fmt: skip
+STUDENTS = [
+    (40.0, 1.4440921331930636), (1e3, 1.4199387830378814), (1e6, 1.4189395332049227), (1e8, 1.4189385432046728),
+    (1e20, 1.4189385332046727),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(("dtype", "rtol"), [(fb.float32, 1e-5), (fb.float64, 1e-13)])
+def test_entropies_of_large_parameters(dtype: fb.DType, rtol: float, jit: bool) -> None:
+    def held(function: Callable[..., Any], rows: Any, inputs: int, at: int) -> None:
+        columns = [fb.asarray(c, dtype=dtype) for c in np.asarray(rows).T]
+        found = (fb.jit(function) if jit else function)(*columns[:inputs])
+        np.testing.assert_allclose(found.numpy(), np.asarray(rows)[:, at], rtol=rtol)
+
+    held(lambda a: d.Gamma(a).entropy(), GAMMAS, 1, 1)
+    held(lambda a: d.StudentT(a).entropy(), STUDENTS, 1, 1)
+    held(lambda a, b: d.Beta(a, b).entropy(), BETAS, 2, 2)
+    held(lambda a, b: d.Beta(b, a).entropy(), BETAS, 2, 2)
+    held(lambda a, b: d.Beta(a, b).log_norm(), BETAS, 2, 3)
+    held(lambda a, b: d.Beta(b, a).log_norm(), BETAS, 2, 3)
+    held(lambda a, b: d.Dirichlet(fb.stack([a, b], axis=-1)).entropy(), BETAS, 2, 2)
+
+
+def test_slopes_of_entropies_of_large_parameters() -> None:
+    a, b = np.asarray([0.5, 3.0, 20.0, 20.0, 1e3]), np.asarray([0.5, 40.0, 20.0, 2.0, 1e4])
+    for of in (lambda lib, a, b: lib.Beta(a, b), lambda lib, a, b: lib.Gamma(a, b), lambda lib, a, b: lib.StudentT(a, 0.0, b)):
+        got = fb.grad(lambda p, of=of: fb.sum(of(d, *p).entropy()))((fb.asarray(a), fb.asarray(b)))
+        held = [torch.tensor(v, requires_grad=True) for v in (a, b)]
+        of(td, *held).entropy().sum().backward()
+        for g, t in zip(got, held, strict=True):
+            np.testing.assert_allclose(g.numpy(), t.grad, rtol=1e-8, atol=1e-12)
+    got = fb.grad(lambda p: fb.sum(d.Beta(*p).log_norm()))((fb.asarray(a), fb.asarray(b)))
+    for g, own in zip(got, (a, b), strict=True):
+        want = torch.special.digamma(torch.tensor(own)) - torch.special.digamma(torch.tensor(a + b))
+        np.testing.assert_allclose(g.numpy(), want, rtol=1e-11)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "numpy", "torch:cpu"])
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16])
+def test_large_parameters_in_half_precision(dtype: fb.DType, device: str, jit: bool) -> None:
+    size = [30_000.0, 1_000.0, 50.0]
+    makes: dict[str, tuple[Callable[..., Any], float]] = {
+        "Beta": (lambda lib, p: lib.Beta(p, p), 0.5), "Gamma": (lambda lib, p: lib.Gamma(p, 2.0 * p / p), 500.0),
+        "StudentT": (lambda lib, p: lib.StudentT(p, 2.0 * p / p, p), 300.0),
+    }  # fmt: skip
+    reads = (lambda of, x: of.log_prob(x), lambda of, x: of.mean, lambda of, x: of.variance, lambda of, x: of.entropy())
+    p = fb.asarray(size, dtype=dtype, device=device)
+    exact = torch.tensor(p.numpy().astype(np.float64))
+    for name, (make, value) in makes.items():
+        for k, read in enumerate(reads):
+
+            def of(p: fb.Tensor, make: Any = make, read: Any = read, value: float = value) -> Any:
+                return read(make(d, p), value)
+
+            got = (fb.jit(of) if jit else of)(p)
+            want = read(
+                make(td, exact), torch.tensor(float(fb.asarray(value, dtype=dtype).numpy()), dtype=torch.float64)
+            ).numpy()
+            limit = 65504.0 if dtype is fb.float16 else np.inf
+            assert got.dtype is dtype
+            want = np.where(np.abs(want) > limit, np.sign(want) * np.inf, want)
+            np.testing.assert_allclose(
+                got.numpy().astype(np.float64),
+                want,
+                rtol=2e-3 if dtype is fb.float16 else 1e-2,
+                atol=2e-3,
+                err_msg=f"{name} {k}",
+            )

@@ -6,8 +6,10 @@ import math
 
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
+from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside
+from firebrick.distributions.large import log_beta, spread
 from firebrick.functions.elementwise import (
     equal,
     greater_equal,
@@ -101,9 +103,7 @@ class Gamma(Distribution):
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
         possible = greater_equal(x, 0.0)
-        y = inside(possible, x, 1.0)
-        found = self.alpha * log(self.rate) + times_log(self.alpha - 1.0, y) - self.rate * y - lgamma(self.alpha)
-        return where(possible, found, -math.inf)
+        return where(possible, _gamma(inside(possible, x, 1.0), self.alpha, self.rate), -math.inf)
 
     @property
     def mean(self) -> Tensor:
@@ -111,10 +111,10 @@ class Gamma(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self.alpha / square(self.rate)
+        return self.alpha / self.rate / self.rate
 
     def entropy(self) -> Tensor:
-        return self.alpha - log(self.rate) + lgamma(self.alpha) + (1.0 - self.alpha) * digamma(self.alpha)
+        return _gamma_entropy(self.alpha, self.rate)
 
 
 class Beta(Distribution):
@@ -148,30 +148,23 @@ class Beta(Distribution):
             >>> fb.distributions.Beta(1.0, 1.0).log_norm().item()
             0.0
         """
-        return lgamma(self.a) + lgamma(self.b) - lgamma(self.a + self.b)
+        return _log_beta(self.a, self.b)
 
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
         possible = logical_and(greater_equal(x, 0.0), less_equal(x, 1.0))
-        y = inside(possible, x, 0.5)
-        rest = self.b - 1.0
-        none = logical_and(equal(rest, 0.0), equal(y, 1.0))
-        other = where(none, 0.0, rest * log1p(-where(none, 0.0, y)))
-        return where(possible, times_log(self.a - 1.0, y) + other - self.log_norm(), -math.inf)
+        return where(possible, _beta(inside(possible, x, 0.5), self.a, self.b), -math.inf)
 
     @property
     def mean(self) -> Tensor:
-        return self.a / (self.a + self.b)
+        return _beta_mean(self.a, self.b)
 
     @property
     def variance(self) -> Tensor:
-        total = self.a + self.b
-        return self.a * self.b / (square(total) * (total + 1.0))
+        return _beta_variance(self.a, self.b)
 
     def entropy(self) -> Tensor:
-        total = self.a + self.b
-        parts = (self.a - 1.0) * digamma(self.a) + (self.b - 1.0) * digamma(self.b)
-        return self.log_norm() - parts + (total - 2.0) * digamma(total)
+        return _beta_entropy(self.a, self.b)
 
 
 class Dirichlet(Distribution):
@@ -203,7 +196,7 @@ class Dirichlet(Distribution):
             >>> fb.distributions.Dirichlet(fb.ones(2)).log_norm().item()
             0.0
         """
-        return sum_(lgamma(self.alpha), axis=-1) - lgamma(sum_(self.alpha, axis=-1))
+        return _dirichlet_norm(self.alpha)
 
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
@@ -213,18 +206,83 @@ class Dirichlet(Distribution):
             )
         possible = all_(logical_and(greater_equal(x, 0.0), less_equal(x, 1.0)), axis=-1)
         y = where(possible[..., None], x, 1.0 / self.event_shape[0])
-        return where(possible, sum_(times_log(self.alpha - 1.0, y), axis=-1) - self.log_norm(), -math.inf)
+        return where(possible, _dirichlet(y, self.alpha), -math.inf)
 
     @property
     def mean(self) -> Tensor:
-        return self.alpha / sum_(self.alpha, axis=-1, keepdims=True)
+        return _dirichlet_mean(self.alpha)
 
     @property
     def variance(self) -> Tensor:
-        total = sum_(self.alpha, axis=-1, keepdims=True)
-        return self.alpha * (total - self.alpha) / (square(total) * (total + 1.0))
+        return _dirichlet_variance(self.alpha)
 
     def entropy(self) -> Tensor:
-        total = sum_(self.alpha, axis=-1)
-        parts = sum_((self.alpha - 1.0) * digamma(self.alpha), axis=-1)
-        return self.log_norm() + (total - float(self.event_shape[0])) * digamma(total) - parts
+        return _dirichlet_entropy(self.alpha)
+
+
+# formulas: in float32 for half precision, where sums of shapes and logarithms of gamma functions overflow
+
+
+@in_float32
+def _gamma(x: Tensor, alpha: Tensor, rate: Tensor) -> Tensor:
+    return alpha * log(rate) + times_log(alpha - 1.0, x) - rate * x - lgamma(alpha)
+
+
+@in_float32
+def _gamma_entropy(alpha: Tensor, rate: Tensor) -> Tensor:
+    return spread(alpha) - log(rate)
+
+
+_log_beta = in_float32(log_beta)
+
+
+@in_float32
+def _beta(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    rest = b - 1.0
+    none = logical_and(equal(rest, 0.0), equal(x, 1.0))
+    other = where(none, 0.0, rest * log1p(-where(none, 0.0, x)))
+    return times_log(a - 1.0, x) + other - log_beta(a, b)
+
+
+@in_float32
+def _beta_mean(a: Tensor, b: Tensor) -> Tensor:
+    return a / (a + b)
+
+
+@in_float32
+def _beta_variance(a: Tensor, b: Tensor) -> Tensor:
+    total = a + b
+    return a / total * (b / total) / (total + 1.0)
+
+
+@in_float32
+def _beta_entropy(a: Tensor, b: Tensor) -> Tensor:
+    total = a + b
+    return spread(a) + spread(b) - spread(total) - digamma(total)
+
+
+@in_float32
+def _dirichlet_norm(alpha: Tensor) -> Tensor:
+    return sum_(lgamma(alpha), axis=-1) - lgamma(sum_(alpha, axis=-1))
+
+
+@in_float32
+def _dirichlet(x: Tensor, alpha: Tensor) -> Tensor:
+    return sum_(times_log(alpha - 1.0, x), axis=-1) - _dirichlet_norm(alpha)
+
+
+@in_float32
+def _dirichlet_mean(alpha: Tensor) -> Tensor:
+    return alpha / sum_(alpha, axis=-1, keepdims=True)
+
+
+@in_float32
+def _dirichlet_variance(alpha: Tensor) -> Tensor:
+    total = sum_(alpha, axis=-1, keepdims=True)
+    return alpha / total * ((total - alpha) / total) / (total + 1.0)
+
+
+@in_float32
+def _dirichlet_entropy(alpha: Tensor) -> Tensor:
+    total, others = sum_(alpha, axis=-1), float(alpha.shape[-1] - 1)
+    return sum_(spread(alpha), axis=-1) - spread(total) - others * digamma(total)

@@ -6,8 +6,10 @@ import math
 
 from firebrick.core.errors import OutOfRangeError
 from firebrick.core.operands import describe
+from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside
+from firebrick.distributions.large import digamma_half_step
 from firebrick.functions.elementwise import (
     abs as abs_,
 )
@@ -28,7 +30,7 @@ from firebrick.functions.elementwise import (
     tan,
     where,
 )
-from firebrick.functions.special import digamma, erfinv, lgamma
+from firebrick.functions.special import erfinv, lgamma
 from firebrick.random import Generator
 from firebrick.random import gamma as gamma_numbers
 from firebrick.random import gumbel as gumbel_numbers
@@ -62,6 +64,26 @@ def _half_step(a: Tensor) -> Tensor:
     series = 0.5 * log(b) + r * (-0.125 + rr * (1.0 / 192.0 + rr * (-1.0 / 640.0 + rr * (17.0 / 14336.0))))
     c = where(large, 30.0, a)
     return where(large, series, lgamma(c + 0.5) - lgamma(c))
+
+
+@in_float32
+def _student(x: Tensor, df: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+    factor = log(df) * 0.5 - _half_step(df * 0.5) + math.log(math.pi) * 0.5 + log(scale)
+    return -(df + 1.0) * 0.5 * _log1p_square((x - loc) / scale / sqrt(df)) - factor
+
+
+@in_float32
+def _student_variance(df: Tensor, scale: Tensor) -> Tensor:
+    finite = greater(df, 2.0)
+    found = square(scale) * (df / (inside(finite, df, 3.0) - 2.0))
+    return where(finite, found, where(greater(df, 1.0), scale * math.inf, math.nan))
+
+
+@in_float32
+def _student_entropy(df: Tensor, scale: Tensor) -> Tensor:
+    half = df * 0.5
+    beta = 0.5 * math.log(math.pi) - _half_step(half)
+    return log(scale) + (half + 0.5) * digamma_half_step(half) + log(df) * 0.5 + beta
 
 
 class Normal(Distribution):
@@ -413,9 +435,7 @@ class StudentT(Distribution):
         return self.loc + self.scale * z * share**-0.5
 
     def log_prob(self, value: Value, /) -> Tensor:
-        y = (self._value(value) - self.loc) / self.scale
-        factor = log(self.df) * 0.5 - _half_step(self.df * 0.5) + math.log(math.pi) * 0.5 + log(self.scale)
-        return -(self.df + 1.0) * 0.5 * _log1p_square(y / sqrt(self.df)) - factor
+        return _student(self._value(value), self.df, self.loc, self.scale)
 
     @property
     def mean(self) -> Tensor:
@@ -423,11 +443,7 @@ class StudentT(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        finite = greater(self.df, 2.0)
-        found = square(self.scale) * self.df / (inside(finite, self.df, 3.0) - 2.0)
-        return where(finite, found, where(greater(self.df, 1.0), math.inf, math.nan))
+        return _student_variance(self.df, self.scale)
 
     def entropy(self) -> Tensor:
-        top, half = (self.df + 1.0) * 0.5, self.df * 0.5
-        beta = 0.5 * math.log(math.pi) - _half_step(half)
-        return log(self.scale) + top * (digamma(top) - digamma(half)) + log(self.df) * 0.5 + beta
+        return _student_entropy(self.df, self.scale)

@@ -1,0 +1,72 @@
+"""Formulas with gamma functions for parameters of any size: their terms grow with the parameters, and cancel.
+
+Above ``_LARGE`` they are written with what is left of log Γ and ψ when their leading terms are taken away. Source: Abramowitz
+and Stegun, "Handbook of Mathematical Functions" (1964), 6.1.41 and 6.3.18.
+"""
+
+from __future__ import annotations
+
+import math
+
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import greater_equal, less, log, log1p, where
+from firebrick.functions.special import digamma, lgamma
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_LARGE = 16.0
+_LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
+
+
+def _series(coefficients: tuple[float, ...], r: Tensor) -> Tensor:
+    """Σ coefficients[k] · r^(2k)."""
+    rr = r * r
+    total = rr * coefficients[-1]
+    for c in coefficients[-2:0:-1]:
+        total = (total + c) * rr
+    return total + coefficients[0]
+
+
+def _log_gamma_rest(x: Tensor) -> Tensor:
+    """log Γ(x) - (x - 1/2) log x + x - log √(2π), of large x."""
+    r = 1.0 / x
+    return r * _series(_LOG_GAMMA, r)
+
+
+def _digamma_rest(x: Tensor) -> Tensor:
+    """log x - ψ(x), of large x."""
+    r = 1.0 / x
+    return r * 0.5 + r * r * _series(_DIGAMMA, r)
+
+
+def spread(x: Tensor) -> Tensor:
+    """log Γ(x) + x - (x - 1) ψ(x): the entropy of gamma numbers of shape x, which grows like log √x."""
+    large = greater_equal(x, _LARGE)
+    b, c = where(large, x, _LARGE), where(large, _LARGE, x)
+    series = 0.5 * log(b) + HALF_LOG_2PI + _log_gamma_rest(b) + (b - 1.0) * _digamma_rest(b)
+    return where(large, series, lgamma(c) + c - (c - 1.0) * digamma(c))
+
+
+def digamma_half_step(x: Tensor) -> Tensor:
+    """ψ(x + 1/2) - ψ(x)."""
+    large = greater_equal(x, _LARGE)
+    b, c = where(large, x, _LARGE), where(large, _LARGE, x)
+    series = log1p(0.5 / b) + _digamma_rest(b) - _digamma_rest(b + 0.5)
+    return where(large, series, digamma(c + 0.5) - digamma(c))
+
+
+def log_beta(a: Tensor, b: Tensor) -> Tensor:
+    """log B(a, b)."""
+    first = less(a, b)  # minimum and maximum would share the slopes of equal parameters in halves, or give both to one
+    p, q = where(first, a, b), where(first, b, a)
+    one, two = greater_equal(q, _LARGE), greater_equal(p, _LARGE)
+    big = where(one, q, _LARGE)
+    total = big + p
+    step = _log_gamma_rest(big) - _log_gamma_rest(total) - (big - 0.5) * log1p(p / big)
+    many = where(two, p, _LARGE)
+    both = HALF_LOG_2PI + _log_gamma_rest(many) - 0.5 * log(many) + many * log(many / (big + many)) + step
+    small = where(two, 1.0, p)
+    mixed = lgamma(small) + small - small * log(big + small) + step
+    rest = where(one, 1.0, q)
+    plain = lgamma(small) + lgamma(rest) - lgamma(small + rest)
+    return where(two, both, where(one, mixed, plain))
