@@ -94,6 +94,16 @@ def test_python_with_arguments_of_its_own_can_be_launched(run: Run, python: str)
     assert sorted(done.stdout.splitlines()) == [f"[rank {r}] {r} ['--epochs', '2']" for r in range(2)]
 
 
+def test_other_names_of_this_interpreter_are_known_and_other_programs_refused(run: Run) -> None:
+    here = Path(sys.executable)
+    for name in (os.path.relpath(here), here.with_name("python3")):
+        done = run("launch", "-n", 1, "--", name, "-c", "print(1 + 1)")
+        assert done.stdout == "[rank 0] 2\n", done.output
+    done = run("launch", "-n", 2, "--", "/bin/ls", "-l")
+    assert done.exit_code == 2
+    assert "/bin/ls is no Python file; write python for this interpreter" in " ".join(done.stderr.split())
+
+
 @pytest.mark.slow
 def test_a_training_over_ranks_ends_with_the_test_of_what_it_trained(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch, whose gloo carries the data")

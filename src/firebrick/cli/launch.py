@@ -30,6 +30,7 @@ from firebrick.core.errors import UnsupportedError
 
 LAST_LINES = 12
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MACHINE_CODE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")  # of Linux and macOS
 
 
 @dataclass
@@ -118,14 +119,31 @@ def _command(program: str, arguments: Sequence[str], as_module: bool) -> list[st
         return [sys.executable, "-m", program, *arguments]
     if program == "firebrick":
         return [sys.executable, "-c", "from firebrick.cli.main import main; main(prog_name='firebrick')", *arguments]
-    if program in ("python", "python3", sys.executable):  # the interpreter that runs this command
+    if program in ("python", "python3") or _is_this_interpreter(program):
         return [sys.executable, *arguments]
     if not Path(program).is_file():
         raise click.BadParameter(
             f"{program} is no file; use -m for a module, python for its own arguments, firebrick for a command of Firebrick",
             param_hint="PROGRAM",
         )
+    if _is_executable(program):
+        raise click.BadParameter(
+            f"{program} is no Python file; write python for this interpreter, or start another one in a Python file",
+            param_hint="PROGRAM",
+        )
     return [sys.executable, program, *arguments]
+
+
+def _is_this_interpreter(program: str) -> bool:
+    """Whether a path, or its link, is that of the interpreter that runs this command, or of another name of it."""
+    here, given = Path(sys.executable), Path(os.path.abspath(program))
+    return given.parent == here.parent and given.exists() and given.samefile(here)
+
+
+def _is_executable(program: str) -> bool:
+    """Whether a file is machine code, which no Python can read; archives and compiled Python it can."""
+    with open(program, "rb") as file:
+        return file.read(4) in _MACHINE_CODE
 
 
 def _mpiexec() -> str:
