@@ -19,8 +19,12 @@ from firebrick.core.weak import Weak
 
 def describe(name: str, t: Tensor) -> str:
     """``x2: float32[3,4] on cpu:1 (conv1.weight)``, as errors show an operand."""
-    label = f" ({t.label})" if t.label else ""
-    return f"{name}: {t.dtype.name}[{','.join(map(str, t.shape))}] on {t.device}{label}"
+    return describe_unnamed(name, t) + (f" ({t.label})" if t.label else "")
+
+
+def describe_unnamed(name: str, t: Tensor) -> str:
+    """The same without the label, for errors of a graph's runs: it runs with other batches than the one that it was made with."""
+    return f"{name}: {t.dtype.name}[{','.join(map(str, t.shape))}] on {t.device}"
 
 
 # checks

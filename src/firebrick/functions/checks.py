@@ -13,7 +13,7 @@ from firebrick.core.errors import DataDependentError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.levels import here, readable
 from firebrick.core.lines import user_line
-from firebrick.core.operands import describe
+from firebrick.core.operands import describe, describe_unnamed
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 
@@ -76,6 +76,7 @@ def check_range(where: str, key: str, values: Tensor, low: int, high: int, remed
     if values.device.engine == "meta" or not values.size:
         return
     expected, said = f"{where}: {key} must lie in [{low}, {high})", describe(key, values).removeprefix(f"{key}: ")
+    unnamed = describe_unnamed(key, values).removeprefix(f"{key}: ")
 
     def inside() -> Tensor:
         info = iinfo(values.dtype)  # a bound that it cannot pass is no operand beside it
@@ -86,7 +87,7 @@ def check_range(where: str, key: str, values: Tensor, low: int, high: int, remed
             ok = bind(OPS["logical_or"], (ok, bind(OPS["equal"], (values, ignored), {})), {})
         return ok
 
-    if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {said}", remedy, op=where)):
+    if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {unnamed}", remedy, op=where)):
         return
     host = hooks.to_host(values)
     if ignored is not None:

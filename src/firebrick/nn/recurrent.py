@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from firebrick.core.autocast import wide
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
-from firebrick.core.operands import check_devices, describe, not_a_tensor
+from firebrick.core.operands import check_devices, describe, describe_unnamed, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.functions.checks import deferred, staged
@@ -106,7 +106,7 @@ def _running(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tup
         )
     shortest = 0
     if deferred(lengths):
-        error = _outside(kind, length, f"{describe('lengths', lengths)} with a value outside")
+        error = _outside(kind, length, f"{describe_unnamed('lengths', lengths)} with a value outside")
         staged(lambda: logical_and(greater_equal(lengths, 1), less_equal(lengths, length)), lambda: error)
     elif x.device.engine != "meta" and batch:
         values = lengths.numpy()
