@@ -428,3 +428,31 @@ def test_large_parameters_in_half_precision(dtype: fb.DType, device: str, jit: b
                 atol=2e-3,
                 err_msg=f"{name} {k}",
             )
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_counts_and_divergences_in_half_precision(jit: bool) -> None:
+    def half(value: Any) -> fb.Tensor:
+        return fb.asarray(value, dtype=fb.float16)
+
+    def double(value: Any) -> Any:
+        return torch.tensor(value, dtype=torch.float64)
+
+    of: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "Poisson": lambda lib, t, _: lib.Poisson(t(2e4)).log_prob(t(2e4)),
+        "Binomial": lambda lib, t, _: lib.Binomial(20_000, t(0.5)).log_prob(t(1e4)),
+        "Multinomial": lambda lib, t, _: lib.Multinomial(20_000, t([0.5, 0.5])).log_prob(t([1e4, 1e4])),
+        "Uniform": lambda lib, t, _: lib.Uniform(t(-6e4), t(6e4)).log_prob(t(1.0)),
+        "Beta": lambda lib, t, kl: kl(lib.Beta(t(1e3), t(1e3)), lib.Beta(t(1.1e3), t(1e3))),
+        "Gamma": lambda lib, t, kl: kl(lib.Gamma(t(1e4), t(1.0)), lib.Gamma(t(1.1e4), t(1.0))),
+        "Dirichlet": lambda lib, t, kl: kl(lib.Dirichlet(t([1e3, 2e3])), lib.Dirichlet(t([1.1e3, 2e3]))),
+        "Normal": lambda lib, t, kl: kl(
+            lib.Independent(lib.Normal(t([300.0, 1.0]), t([1.0, 1.0])), 1),
+            lib.Independent(lib.Normal(t([0.0, 0.0]), t([300.0, 1.0])), 1),
+        ),
+    }
+    for name, make in of.items():
+        got = (fb.jit(make) if jit else make)(d, half, d.kl_divergence)
+        assert got.dtype is fb.float16, name
+        want = make(td, lambda v: double(half(v).numpy().astype(np.float64)), td.kl_divergence)
+        np.testing.assert_allclose(got.item(), want.item(), rtol=3e-3, err_msg=name)

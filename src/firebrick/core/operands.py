@@ -23,7 +23,7 @@ def describe(name: str, t: Tensor) -> str:
 
 
 def describe_unnamed(name: str, t: Tensor) -> str:
-    """The same without the label, for errors of a graph's runs: it runs with other batches than the one that it was made with."""
+    """The same without the label, for errors of a graph: it runs with other batches than the one it was made with."""
     return f"{name}: {t.dtype.name}[{','.join(map(str, t.shape))}] on {t.device}"
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
+from firebrick.core.autocast import NARROW
 from firebrick.core.device import Device
-from firebrick.core.dtypes import DType, promote
+from firebrick.core.dtypes import DType, float32, promote
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, ShapeError, UnsupportedError
 from firebrick.core.operands import check_devices, check_operand, describe
+from firebrick.core.precision import widened
 from firebrick.core.shapes import broadcast_shapes, normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
@@ -175,6 +178,19 @@ class Distribution:
             check_devices(name, value=value, parameters=full((), 0.0, device=self.device))
         dt = self.dtype if value.dtype.kind != "float" else promote(self.dtype, value.dtype) or self.dtype
         return astype(value, dt, copy=False)
+
+    def _widened(self) -> Self:
+        """The same with parameters of half precision as float32, in which logarithms of gamma functions do not overflow."""
+        if self.dtype not in NARROW:
+            return self
+        made = copy(self)
+        made.dtype = float32
+        for key, held in vars(self).items():
+            if isinstance(held, Tensor):
+                setattr(made, key, widened(held))
+            elif isinstance(held, Distribution):
+                setattr(made, key, held._widened())
+        return made
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, event_shape={self.event_shape}, dtype={self.dtype.name})"

@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from firebrick.core.autocast import NARROW
+from firebrick.core.dtypes import float32, promote
 from firebrick.core.errors import UnsupportedError
+from firebrick.core.precision import narrowed
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution
 from firebrick.distributions.counting import Bernoulli, Binomial, Categorical, Geometric, Poisson, _of_log
@@ -135,8 +138,9 @@ def kl_divergence(p: Distribution, q: Distribution, /) -> Tensor:
     rule = _RULES.get(type(p))
     if rule is None or type(p) is not type(q):
         raise _unknown(p, q)
-    found: Tensor = rule(p, q)
-    return found
+    goal = promote(p.dtype, q.dtype) or float32
+    found: Tensor = rule(p._widened(), q._widened())
+    return narrowed(found, goal) if goal in NARROW else found
 
 
 def _unknown(p: Any, q: Any) -> UnsupportedError:

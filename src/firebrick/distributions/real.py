@@ -67,6 +67,11 @@ def _half_step(a: Tensor) -> Tensor:
 
 
 @in_float32
+def _log_width(low: Tensor, high: Tensor) -> Tensor:
+    return log(high - low)
+
+
+@in_float32
 def _student(x: Tensor, df: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
     factor = log(df) * 0.5 - _half_step(df * 0.5) + math.log(math.pi) * 0.5 + log(scale)
     return -(df + 1.0) * 0.5 * _log1p_square((x - loc) / scale / sqrt(df)) - factor
@@ -385,7 +390,7 @@ class Uniform(Distribution):
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
         possible = logical_and(greater_equal(x, self.low), less(x, self.high))
-        return where(possible, -log(self.high - self.low), -math.inf)
+        return where(possible, -_log_width(self.low, self.high), -math.inf)
 
     @property
     def mean(self) -> Tensor:
