@@ -12,7 +12,7 @@ from firebrick.core.dtypes import DType, float32, promote
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, ShapeError, UnsupportedError
 from firebrick.core.operands import check_devices, check_operand, describe
-from firebrick.core.precision import widened
+from firebrick.core.precision import narrowed, widened
 from firebrick.core.shapes import broadcast_shapes, normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
@@ -191,6 +191,11 @@ class Distribution:
             elif isinstance(held, Distribution):
                 setattr(made, key, held._widened())
         return made
+
+    def _in_float32(self, x: Tensor) -> Tensor:
+        """``log_prob`` of a tensor of half precision, rounded once."""
+        found: Tensor = narrowed(self._widened().log_prob(widened(x)), x.dtype)
+        return found
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, event_shape={self.event_shape}, dtype={self.dtype.name})"

@@ -12,7 +12,6 @@ from firebrick.core.autocast import NARROW
 from firebrick.core.dtypes import finfo, int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.operands import describe
-from firebrick.core.precision import narrowed, widened
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside, one_of
@@ -168,7 +167,7 @@ class Binomial(_Event):
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
         if x.dtype in NARROW:
-            return narrowed(self._widened().log_prob(widened(x)), x.dtype)
+            return self._in_float32(x)
         possible = logical_and(logical_and(greater_equal(x, 0.0), less_equal(x, self.n)), equal(x, floor(x)))
         k = inside(possible, x, 0.0)
         ways = lgamma(self.n + 1.0) - lgamma(k + 1.0) - lgamma(self.n - k + 1.0)
@@ -246,7 +245,7 @@ class Poisson(Distribution):
     def log_prob(self, value: Value, /) -> Tensor:
         x = self._value(value)
         if x.dtype in NARROW:
-            return narrowed(self._widened().log_prob(widened(x)), x.dtype)
+            return self._in_float32(x)
         possible = logical_and(greater_equal(x, 0.0), equal(x, floor(x)))
         k = inside(possible, x, 0.0)
         return where(possible, times_log(k, self.rate) - self.rate - lgamma(k + 1.0), -math.inf)
@@ -392,7 +391,7 @@ class Multinomial(_Classes):
         if x.shape[-1:] != (self.classes,):
             raise ShapeError(f"Multinomial: value has {self.classes} counts last", describe("value", x), "check its last axis")
         if x.dtype in NARROW:
-            return narrowed(self._widened().log_prob(widened(x)), x.dtype)
+            return self._in_float32(x)
         each = all_(logical_and(greater_equal(x, 0.0), equal(x, floor(x))), axis=-1)
         possible = logical_and(each, equal(sum_(x, axis=-1), float(self.n)))
         k = where(possible[..., None], x, 0.0)
