@@ -132,8 +132,8 @@ def _by_threshold(scores: Array, positive: Array) -> tuple[Array, Array]:
 class AUROC(_Ranking):
     """The probability that a sample of a class scores higher than a sample of another class, with ties counted as one half.
 
-    Scores are ranked as they are. Of several classes, logits rank samples otherwise than their softmax does, since each sample has a
-    sum of its own: for the figure of probabilities pass those.
+    Scores are ranked as they are. Of several classes, logits rank samples otherwise than their softmax does, since each sample
+    has a sum of its own: for the figure of probabilities pass those.
 
     Args:
         classes: Number of classes, each compared with the rest; None for two, with one score per sample.
@@ -166,8 +166,8 @@ class AUROC(_Ranking):
 class AveragePrecision(_Ranking):
     """Σ (recall - recall before) · precision over the thresholds: the area under the precision-recall curve, in steps.
 
-    Scores are ranked as they are. Of several classes, logits rank samples otherwise than their softmax does, since each sample has a
-    sum of its own: for the figure of probabilities pass those.
+    Scores are ranked as they are. Of several classes, logits rank samples otherwise than their softmax does, since each sample
+    has a sum of its own: for the figure of probabilities pass those.
 
     Args:
         classes: Number of classes, each compared with the rest; None for two, with one score per sample.
