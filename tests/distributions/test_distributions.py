@@ -443,6 +443,7 @@ def test_counts_and_divergences_in_half_precision(jit: bool) -> None:
         "Binomial": lambda lib, t, _: lib.Binomial(20_000, t(0.5)).log_prob(t(1e4)),
         "Multinomial": lambda lib, t, _: lib.Multinomial(20_000, t([0.5, 0.5])).log_prob(t([1e4, 1e4])),
         "Uniform": lambda lib, t, _: lib.Uniform(t(-6e4), t(6e4)).log_prob(t(1.0)),
+        "Uniform's entropy": lambda lib, t, _: lib.Uniform(t(-6e4), t(6e4)).entropy(),
         "Beta": lambda lib, t, kl: kl(lib.Beta(t(1e3), t(1e3)), lib.Beta(t(1.1e3), t(1e3))),
         "Gamma": lambda lib, t, kl: kl(lib.Gamma(t(1e4), t(1.0)), lib.Gamma(t(1.1e4), t(1.0))),
         "Dirichlet": lambda lib, t, kl: kl(lib.Dirichlet(t([1e3, 2e3])), lib.Dirichlet(t([1.1e3, 2e3]))),

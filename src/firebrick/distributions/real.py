@@ -401,7 +401,7 @@ class Uniform(Distribution):
         return square(self.high - self.low) / 12.0
 
     def entropy(self) -> Tensor:
-        return log(self.high - self.low)
+        return _log_width(self.low, self.high)
 
 
 def _empty(low: Tensor, high: Tensor) -> OutOfRangeError:
