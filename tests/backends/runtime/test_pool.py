@@ -9,19 +9,23 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import plain_kernels as kernels
 import pytest
+from interrupts import interrupted
 from plain_kernels import address, table
 
 import firebrick as fb
 from firebrick.backends.cpu.runtime import forkjoin
 from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
+from firebrick.compiler.spec import faults
 from firebrick.compiler.targets.llvm.host import Module, Target, compile_ir, emit_assembly, emit_object
 from firebrick.core import sharing
 from firebrick.core.sharing import sharing_cores, usable_cores
 
+RUNTIME = "backends/cpu/runtime/pool.py"
 WAYS = ["futex", "posix"] if sys.platform == "linux" else ["posix"] if os.name == "posix" else ["windows"]
 TEXT = "declare i64 @firebrick_ticks()\n" + kernels.COUNT + kernels.PARTIAL + kernels.MEET + kernels.BUSY
 
@@ -204,6 +208,41 @@ def test_working_space_grows_and_can_be_given_back(code: Module) -> None:
     t.start()
     t.join()
     assert others[0] is not crew.caller(64)
+
+
+@pytest.mark.parametrize(("scratch", "sites"), [(0, 0), (100, 70), (1 << 20, 3000)])
+def test_an_interrupt_while_space_is_made_leaves_none_that_is_too_small(scratch: int, sites: int) -> None:
+    crew = Pool(3)
+    places = interrupted(lambda: crew.caller(1 << 20, 3000), None, RUNTIME)
+    assert places > 15
+    for at in range(1, places + 1):
+        crew = Pool(3)
+        crew.caller(100, 70)
+        interrupted(lambda crew=crew: crew.caller(1 << 20, 3000), at, RUNTIME)
+        found = crew.caller(scratch, sites)
+        record = found._record
+        stride = int(record[forkjoin.CALLER_STRIDE // 8])
+        assert stride >= scratch
+        assert record[forkjoin.CALLER_SCRATCH // 8] == found._scratch.ctypes.data
+        assert found._scratch.nbytes >= stride * crew.threads
+        assert found.faults_address == found.faults.ctypes.data
+        assert found.faults.nbytes >= faults.table(sites).nbytes
+
+
+def test_workers_have_numbers_of_their_own_after_an_interrupted_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    fake = SimpleNamespace(**vars(native()))
+    fake.worker = lambda address, index: found.append(index)
+    monkeypatch.setattr("firebrick.backends.cpu.runtime.pool.native", lambda how=None: fake)
+    places = interrupted(Pool(4).start, None, RUNTIME)
+    assert places > 10
+    for at in range(1, places + 1):
+        crew = Pool(4)
+        found.clear()
+        interrupted(crew.start, at, RUNTIME)
+        crew.start()
+        crew.close()
+        assert sorted(found) == [1, 2, 3], at
 
 
 def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

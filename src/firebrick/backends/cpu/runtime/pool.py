@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,7 @@ class Pool:
         self.native.init(self.address)
         self._local = threading.local()
         self._starting = threading.Lock()
+        self._numbers = count(1)
         self.workers: list[threading.Thread] = []
         self.started = False
 
@@ -132,13 +134,17 @@ class Pool:
             if self.started:
                 return
             for i in range(1, self.threads):
-                worker = threading.Thread(target=self._work, args=(i,), name=f"firebrick-worker-{i}", daemon=True)
-                worker.start()
+                worker = threading.Thread(target=self._work, name=f"firebrick-worker-{i}", daemon=True)
                 self.workers.append(worker)
+                worker.start()
             self.started = True
 
-    def _work(self, index: int) -> None:
-        self.native.worker(self.address, index)  # `self` in this frame keeps the record in memory
+    def _work(self) -> None:
+        # each number once, as it is that of a part of the scratch; an exception during the first start leaves threads to the
+        # second one
+        index = next(self._numbers)
+        if index < self.threads:
+            self.native.worker(self.address, index)  # `self` in this frame keeps the record in memory
 
     def _put(self, at: int, value: int) -> None:
         self._record[at : at + 8].view(np.int64)[0] = value
@@ -189,7 +195,7 @@ class Pool:
     def release_scratch(self) -> int:
         """Give the calling thread's working space back; returns its bytes."""
         caller = self.caller()
-        freed = caller.stride * self.threads
+        freed = max(0, caller.stride) * self.threads
         caller.reserve(0)
         return freed
 
@@ -204,7 +210,8 @@ class Pool:
         while any(w.is_alive() for w in self.workers):
             self.native.ring(self.address)
             for w in self.workers:
-                w.join(0.05)
+                if w.is_alive():
+                    w.join(0.05)
         self.workers = []
 
 
@@ -237,16 +244,25 @@ class Caller:
         self.reserve(0)
 
     def reserve(self, scratch: int) -> None:
-        """Working space of this number of bytes for each thread, aligned and apart from the others'."""
-        self.stride = -(-scratch // 128) * 128
-        self._scratch = aligned(max(self.stride * self.pool.threads, ALIGNMENT), 128)
-        self._record[forkjoin.CALLER_SCRATCH // 8] = self._scratch.ctypes.data
-        self._record[forkjoin.CALLER_STRIDE // 8] = self.stride
+        """Working space of this number of bytes for each thread, aligned and apart from the others'.
+
+        An interrupt may end it anywhere: what there is counts as too little until all of it is written.
+        """
+        stride = -(-scratch // 128) * 128
+        space = aligned(max(stride * self.pool.threads, ALIGNMENT), 128)
+        self.stride = -1
+        self._scratch = space
+        self._record[forkjoin.CALLER_SCRATCH // 8] = space.ctypes.data
+        self._record[forkjoin.CALLER_STRIDE // 8] = stride
+        self.stride = stride
 
     def reserve_sites(self, sites: int) -> None:
-        """A table of faults with payloads for this number of sites."""
-        self.sites, self.faults = sites, faults.table(sites)
-        self.faults_address = int(self.faults.ctypes.data)
+        """A table of faults with payloads for this number of sites; an interrupt may end it anywhere."""
+        table = faults.table(sites)
+        self.sites = -1
+        self.faults = table
+        self.faults_address = int(table.ctypes.data)
+        self.sites = sites
 
     def set_budget(self, milliseconds: float) -> None:
         """How long a segment stays in native code before it returns between two kernels."""
