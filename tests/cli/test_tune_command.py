@@ -39,7 +39,8 @@ def test_a_function_is_tuned_and_listed(run: Run, file: Path) -> None:
     choice.forget()
     with fb.config.scope(tune="cached"):
         fb.jit(lambda x, w: fb.softmax(x @ w.T, axis=-1))(fb.ones((48, 64)), fb.ones((56, 64)))
-    assert {c.reason for c in choice.choices()} == {"the fastest that was measured"}
+    (found,) = choice.choices()
+    assert found.reason == "the fastest that was measured" or found.reason.startswith("a program took "), found.reason
     assert run("cache", "clear").exit_code == 0
     assert "(tuning of " not in run("cache", "list", "--all").output
 

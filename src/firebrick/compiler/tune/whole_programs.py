@@ -21,6 +21,8 @@ RUN = 3
 """Consecutive calls of one program. The first comes after the other program's, and does not count."""
 WARM, ROUNDS = 2, 11
 """Turns of both programs: those that do not count, and those that do."""
+NEAR = 0.98
+"""A program keeps its variants only if it takes less than this fraction of the time without them."""
 CALLS = 2 * RUN * (WARM + ROUNDS)
 """Calls after which it is decided."""
 
@@ -28,7 +30,7 @@ CALLS = 2 * RUN * (WARM + ROUNDS)
 def keep_if_faster(program: Executable, tuned: Sequence[Tuned], default: Callable[[], Executable]) -> None:
     """Have the first ``CALLS`` calls of a program decide whether it keeps its variants.
 
-    If the medians say that it is not faster, its problems get their defaults from then on, also in other programs and later
+    If the medians say that it is not faster by 2 %, its problems get their defaults from then on, also in other programs and later
     processes.
 
     Calls that raise, such as one with an index out of range, do not count.
@@ -62,7 +64,7 @@ def keep_if_faster(program: Executable, tuned: Sequence[Tuned], default: Callabl
             if decided is not None:
                 decided._run = run
             with_variants, with_defaults = (median(found) for found in times)
-            if with_variants >= with_defaults:
+            if with_variants >= NEAR * with_defaults:
                 choice.withdraw(
                     (problem for problem, _, _ in tuned),
                     f"a program took {with_variants * 1e6:.0f} µs with variants, and {with_defaults * 1e6:.0f} µs without",
