@@ -30,8 +30,8 @@ CALLS = 2 * RUN * (WARM + ROUNDS)
 def keep_if_faster(program: Executable, tuned: Sequence[Tuned], default: Callable[[], Executable]) -> None:
     """Have the first ``CALLS`` calls of a program decide whether it keeps its variants.
 
-    If the medians say that it is not faster by 2 %, its problems get their defaults from then on, also in other programs and later
-    processes.
+    If the medians say that it is not faster by 2 %, its problems get their defaults from then on, also in other programs and
+    later processes.
 
     Calls that raise, such as one with an index out of range, do not count.
 
