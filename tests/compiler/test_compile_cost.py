@@ -13,6 +13,8 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.compiler.targets.llvm import copy_kernels
 from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel
+from firebrick.core.aval import Aval
+from firebrick.ir import Graph
 
 
 def calls_of(run: Callable[[], Any]) -> int:
@@ -59,6 +61,51 @@ def test_an_update_of_twice_as_many_parameters_is_compiled_with_twice_the_work()
 
     work(20)  # what is imported and compiled once for all
     one, two, four = work(20), work(40), work(80)
+    assert four - two < 2.1 * (two - one)
+
+
+class Deep(nn.Module):
+    """A table, and so many layers after each other."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 8)
+        self.layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(count)]
+
+    def forward(self, at: fb.Tensor) -> fb.Tensor:
+        x = self.table(at)
+        for layer in self.layers:
+            x = x - layer(x)
+        return fb.sum(x * x)
+
+
+def test_lists_of_all_values_of_a_graph_are_not_made_for_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, avals = 0, Graph.avals.fget
+    assert avals is not None
+
+    def counted(self: Graph) -> list[Aval]:
+        nonlocal made
+        found: list[Aval] = avals(self)
+        made += len(found)
+        return found
+
+    monkeypatch.setattr(Graph, "avals", property(counted))
+
+    def work(count: int) -> int:
+        nonlocal made
+        model = Deep(count)
+        optimizer = optim.SGD(model, lr=0.1)
+
+        @fb.jit
+        def step(model: nn.Module, optimizer: optim.SGD, at: fb.Tensor) -> None:
+            optimizer.update(model, fb.grad(lambda m: m(at))(model))
+
+        made = 0
+        step(model, optimizer, fb.asarray([1, 2, 3]))
+        return made
+
+    work(10)
+    one, two, four = work(10), work(20), work(40)
     assert four - two < 2.1 * (two - one)
 
 

@@ -89,10 +89,8 @@ class Making:
         graph = optimize(backward)
         outs = list(dict.fromkeys(graph.outputs))
         order = {v: k for k, v in enumerate(outs)}
-        shown = [
-            ("in", v, backward.inputs[v]) if v < count else ("out", order[v], aval)
-            for v, aval in zip(graph.outputs, [graph.avals[v] for v in graph.outputs], strict=True)
-        ]
+        avals = graph.avals
+        shown = [("in", v, backward.inputs[v]) if v < count else ("out", order[v], avals[v]) for v in graph.outputs]
         graph = Graph(graph.inputs, graph.nodes, tuple(outs), graph.names)
         back = Program(
             f"the gradient of {self.name}", graph, trace.device if graph.nodes else None, list(range(count)), {}, [], [], [],

@@ -104,6 +104,7 @@ def row_updates(graph: Graph) -> Graph:
 class _Rewriter:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.given = graph.avals  # made anew at each use, so that work would be quadratic
         self.makers = {v: n for n in graph.nodes for v in n.results}
         self.uses: dict[int, int] = {}
         for v in [*graph.outputs, *(v for n in graph.nodes for v in n.inputs)]:
@@ -123,12 +124,12 @@ class _Rewriter:
 
     def _row_of(self, n: Node) -> tuple[int, Node, int] | None:
         """The array, the node of the sums and the factor of an update; None if a node is none."""
-        if n.op is not subtract or len({self.graph.avals[v] for v in n.inputs}) > 1:
+        if n.op is not subtract or len({self.given[v] for v in n.inputs}) > 1:
             return None
         product = self._alone(n.inputs[1], multiply, n)
         for sums, factor in () if product is None else (product.inputs, product.inputs[::-1]):
             added = self._alone(sums, index_add, n)
-            if added is not None and self.graph.avals[factor].shape == () and self._is_worth(added):
+            if added is not None and self.given[factor].shape == () and self._is_worth(added):
                 return n.inputs[0], added, factor
         return None
 
@@ -146,8 +147,8 @@ class _Rewriter:
         return fused and not kept and prod(shape[1:]) >= SHORT and self._is_worth(added)
 
     def _is_worth(self, added: Node) -> bool:
-        avals, aval = self.graph.avals, added.avals[0]
-        count = avals[added.inputs[1]].size
+        aval = added.avals[0]
+        count = self.given[added.inputs[1]].size
         large = aval.size >= MINIMUM and count and aval.shape[0] >= FEWER * count
         return bool(large) and added.params["axis"] == 0 and aval.dtype is float32 and self._is_zero(added.inputs[0])
 
@@ -191,7 +192,7 @@ class _Rewriter:
         return self._add(added, PUT_ROWS, p, i, self._add(added, subtract, old, self._add(added, multiply, new, s)))
 
     def _spread(self, added: Node) -> int:
-        rows, count = added.avals[0].shape[0], self.graph.avals[added.inputs[1]].size
+        rows, count = added.avals[0].shape[0], self.given[added.inputs[1]].size
         _, last, sums = self._sums(added, rows, count)
         return self._add(added, TAKE_ROWS, sums, last)
 
