@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from threading import Barrier, Thread
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import firebrick as fb
-from firebrick.core.scopes import scope
+from firebrick.core.errors import ConfigError
+from firebrick.core.scopes import Scope, scope
 
 MADE: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "autocast": lambda: fb.autocast(fb.bfloat16),
@@ -101,3 +105,27 @@ def test_an_error_leaves_a_block_as_it_is(error: BaseException) -> None:
         raise error
     assert caught.value is error
     assert ended == [error]
+
+
+def test_an_interrupt_before_a_block_begins_leaves_nothing_set() -> None:
+    def interrupted(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code is Scope.__enter__.__code__:
+            if event == "return":
+                raise KeyboardInterrupt
+            return interrupted
+        return interrupted if event == "call" else None
+
+    sys.settrace(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt), fb.no_grad():
+            pass
+    finally:
+        sys.settrace(None)
+    gc.collect()
+    x = fb.ones(()).require_grad()
+    assert fb.backward(x * 2.0)[x].item() == 2.0
+
+
+def test_a_block_that_was_not_entered_cannot_be_left() -> None:
+    with pytest.raises(ConfigError, match="was entered"):
+        fb.no_grad().__exit__(None, None, None)

@@ -179,7 +179,7 @@ def test_an_evicted_graph_comes_back_from_the_cache_of_objects(tmp_path: Path, m
         want = f(fb.ones(600)).item()
         for n in range(1, KEPT + 1):
             f(fb.ones(600 + n))
-        monkeypatch.setattr(host, "emit_object", None)
+        monkeypatch.setattr(host, "_emitted", None)
         assert f(fb.ones(600)).item() == want
         assert f.traces == KEPT + 2
         with pytest.raises(TypeError):  # and what was never compiled is not there

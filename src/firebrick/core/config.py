@@ -208,14 +208,15 @@ class Config:
         compiled = tuple(shown[name] for name in SETTINGS if name in self._compiled)
         self.__dict__["compiled_with"] = (*compiled, *self._more.values())
 
-    def compile_by(self, name: str) -> None:
+    def compile_by(self, name: str, reads: bool = True) -> None:
         """Have engines read a setting while they compile, from now on, which they do not by default.
 
         Args:
             name: Of the setting.
+            reads: Whether they read it.
         """
-        if name not in self._compiled:
-            self._compiled.add(name)
+        if (name in self._compiled) is not reads:
+            self._compiled ^= {name}
             self._show()
 
     def compile_with(self, name: str, value: Any) -> None:

@@ -37,13 +37,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were really compiled."""
     seen: list[str] = []
-    real = host.emit_object
+    real = host._emitted
 
     def counting(text: str, *rest: object) -> bytes:
         seen.append(text)
         return real(text, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(host, "emit_object", counting)
+    monkeypatch.setattr(host, "_emitted", counting)
     return seen
 
 
@@ -213,8 +213,8 @@ with fb.config.scope(cache_dir="off"):
     host.compile_ir("define void @f() {\\n  ret void\\n}\\n")  # everything is loaded
 if os.getuid() == 0:
     os.setuid(65534)  # permissions do not bind the administrator
-real, count = host.emit_object, []
-host.emit_object = lambda *a: count.append(1) or real(*a)
+real, count = host._emitted, []
+host._emitted = lambda *a: count.append(1) or real(*a)
 for n in (1, 2):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -313,8 +313,8 @@ def test_two_processes_run_the_same_code_cold_and_cached(home: Path) -> None:
 import ctypes
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler import cache
-real, count = host.emit_object, []
-host.emit_object = lambda *a: count.append(1) or real(*a)
+real, count = host._emitted, []
+host._emitted = lambda *a: count.append(1) or real(*a)
 m = host.compile_ir("define i64 @f() {\\n  ret i64 12\\n}\\n")
 print(len(count), m.function("f", ctypes.c_int64)())
 """

@@ -331,6 +331,7 @@ def forget() -> None:
     _state.records.clear()
     _state.unchecked.clear()
     _state.pinned, _state.barred = None, _state.barred + 1
+    config.compile_by("num_threads", False)
     _state.changed()
 
 

@@ -240,8 +240,7 @@ def link(
 
 def emit_object(text: str, target: Target, options: Options | None = None) -> bytes:
     """The object file of a module of LLVM IR, for any target."""
-    with llvm_in_use(), _Optimised(text, target, options or Options()) as optimised:
-        return bytes(optimised.machine.emit_object(optimised.module))
+    return emit_objects([text], target, options)[0]
 
 
 def emit_objects(texts: Sequence[str], target: Target, options: Options | None = None) -> list[bytes]:
