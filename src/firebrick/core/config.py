@@ -216,7 +216,7 @@ class Config:
             reads: Whether they read it.
         """
         if (name in self._compiled) is not reads:
-            self._compiled ^= {name}
+            self._compiled.symmetric_difference_update({name})
             self._show()
 
     def compile_with(self, name: str, value: Any) -> None:
