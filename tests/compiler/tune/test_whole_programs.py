@@ -13,6 +13,7 @@ import pytest
 from slow_variants import chosen_in_trial, take_turns
 
 import firebrick as fb
+from firebrick.backends.cpu.tuning import device_key
 from firebrick.compiler.program.python import Executable
 from firebrick.compiler.tune import choice, whole_programs
 from firebrick.compiler.tune.whole_programs import CALLS
@@ -144,6 +145,7 @@ def test_forced_and_pinned_variants_are_not_compared(arguments: list[Any], ran: 
 
 def test_a_program_that_is_dropped_while_it_is_compared_is_freed(arguments: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     chosen_in_trial(monkeypatch)
+    choice.active(device_key())  # from then on programs depend on the number of threads, and are compiled again
     made: list[weakref.ref[Executable]] = []
     keep = whole_programs.keep_if_faster
 
