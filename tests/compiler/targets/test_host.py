@@ -350,3 +350,13 @@ def test_an_interrupt_ends_a_compilation_when_all_threads_are_done(monkeypatch: 
     monkeypatch.undo()
     with fb.config.scope(num_threads=3):
         assert all(host.emit_objects(texts, Target.host()))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_any_type_is_raised_and_no_object_is_empty(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> bytes:
+        raise IndexError("of the code generator")
+
+    monkeypatch.setattr(host, "_emitted", fails)
+    with fb.config.scope(num_threads=threads), pytest.raises(IndexError, match="of the code generator"):
+        host.emit_objects([number(k, f"number{k}") for k in range(4)], Target.host())

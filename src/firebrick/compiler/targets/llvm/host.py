@@ -252,12 +252,9 @@ def emit_objects(texts: Sequence[str], target: Target, options: Options | None =
 
     def work(machine: llvm.TargetMachine) -> None:
         try:
-            while True:
-                k = waiting.popleft()
+            while (k := _next(waiting)) is not None:
                 with _Optimised(texts[k], target, options, machine) as optimised:
                     found[k] = _emitted(machine, optimised.module)
-        except IndexError:  # nothing is waiting
-            return
         except BaseException as e:  # noqa: BLE001 - which the calling thread raises, also an interrupt of its own
             waiting.clear()
             failed.append(e)
@@ -283,6 +280,14 @@ def emit_objects(texts: Sequence[str], target: Target, options: Options | None =
         finally:
             failed.clear()  # its traceback has this frame
     return found
+
+
+def _next(waiting: deque[int]) -> int | None:
+    """The next number, taken away; None if nothing is waiting."""
+    try:
+        return waiting.popleft()
+    except IndexError:  # another thread may have taken the last one
+        return None
 
 
 def _join(threads: Sequence[Thread]) -> None:
