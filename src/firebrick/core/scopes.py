@@ -26,6 +26,7 @@ _entered: ContextVar[_Entry | None] = ContextVar("firebrick_entered", default=No
 scope that an interrupt drops before its block begins ends with its last reference, and so does what it has set."""
 
 _numbers = count()
+"""Of entries, so that no two of a process are equal."""
 
 
 class Scope(AbstractContextManager[T], ContextDecorator):
