@@ -1,8 +1,9 @@
 """``python -m benchmarks.analog``: pulsed updates and products of a tile of 256 × 784 devices, and training steps of a LeNet.
 
 For each device: an update by a batch of 64 with large gradients (d ~ N(0, 1), about 61 million pulses), and with small ones
-(d / 100), beside the figures of a reference simulator where ``--figures`` names a JSON file of them (``results``: name → kind →
-``median_s``). The random numbers are measured alone as well: their generation bounds an update with noise.
+(d / 100). Beside it a reference simulator: aihwkit, measured in turns with Firebrick, where ``--peer`` names an interpreter
+that has it; its figures elsewhere, where ``--figures`` names a JSON file of them (``results``: name → kind → ``median_s``). The
+random numbers are measured alone as well: their generation bounds an update with noise.
 
 Updates are repeated on one tile, so weights come near their bounds, as in training.
 """
@@ -10,10 +11,14 @@ Updates are repeated on one tile, so weights come near their bounds, as in train
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -43,6 +48,63 @@ NUMBERS = (1 << 18, 64)
 CLOCK: dict[str, Callable[[], float]] = {"of": perf_counter}
 
 
+TURNS = 3
+"""How often Firebrick and a peer take turns."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: its name, a kind of update (empty for others), a call, and the pulses of it."""
+
+    name: str
+    kind: str
+    run: Callable[[], Any]
+    pulses: int = 0
+    calls: int = 1  # for one of an update
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.name, self.kind
+
+
+class Peer:
+    """aihwkit in a process of its own.
+
+    Args:
+        python: Interpreter that has it.
+        threads: Its threads.
+    """
+
+    def __init__(self, python: str, threads: int) -> None:
+        script = Path(__file__).with_name("with_aihwkit.py")
+        self._process = subprocess.Popen(
+            [python, str(script), str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tempfile.gettempdir(),
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the interpreter of the peer ended with status {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def seconds(self, case: Case, calls: int) -> list[float]:
+        """Seconds of calls of a case; none where it has no such case, which it says."""
+        assert self._process.stdin is not None
+        print(json.dumps({"name": case.name, "kind": case.kind, "calls": calls}), file=self._process.stdin, flush=True)
+        found = self._answer()
+        if "error" in found:
+            print(f"  (no peer: {found['error']})")
+        times: list[float] = found.get("seconds", [])
+        return times
+
+
 def seconds(fn: Callable[[], Any], rounds: int) -> list[float]:
     """Seconds of each call but the first."""
     found, clock = [], CLOCK["of"]
@@ -52,6 +114,17 @@ def seconds(fn: Callable[[], Any], rounds: int) -> list[float]:
         if k:
             found.append(clock() - start)
     return found
+
+
+def in_turns(case: Case, rounds: int, peer: Peer | None) -> tuple[list[float], list[float]]:
+    """Seconds of calls of Firebrick, and of the peer; the first call of each turn does not count."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for _ in range(TURNS if peer else 1):
+        ours += seconds(case.run, rounds * case.calls)
+        if peer:
+            theirs += peer.seconds(case, rounds * case.calls + 1)[1:]
+    return ours, theirs
 
 
 def generator(rounds: int) -> dict[str, float]:
@@ -104,26 +177,21 @@ def tiles() -> dict[str, Any]:
     return found
 
 
-def updates(rounds: int, only: list[str]) -> list[tuple[str, str, float, int]]:
-    """(name, kind, median seconds, pulses) of updates."""
+def updates() -> Iterator[Case]:
+    """Updates of tiles."""
     import firebrick as fb
 
     rng = np.random.default_rng(0)
     x, d = (fb.asarray(rng.normal(size=(BATCH, n)).astype(np.float32)) for n in (SIZE[1], SIZE[0]))
-    found = []
     for name, tile in tiles().items():
-        if only and not any(text in name for text in only):
-            continue
         for kind, errors in (("update, small gradient (d*.01)", d * 0.01), ("update, large gradient", d)):
             counts = tile.update(x, errors, RATE)
             pulses = int(np.sum(counts.numpy(), dtype=np.int64))
-            took = seconds(lambda tile=tile, errors=errors: tile.update(x, errors, RATE).numpy(), rounds)
-            found.append((name, kind, statistics.median(took), pulses))
-    return found
+            yield Case(name, kind, lambda tile=tile, errors=errors: tile.update(x, errors, RATE).numpy(), pulses)  # type: ignore[misc]
 
 
-def products(rounds: int) -> list[tuple[str, float]]:
-    """(name, median seconds) of forward and backward products."""
+def products() -> Iterator[Case]:
+    """Forward and backward products."""
     import firebrick as fb
     from firebrick import analog
 
@@ -134,15 +202,13 @@ def products(rounds: int) -> list[tuple[str, float]]:
         "no bound management": {"bound_management": analog.BoundManagementType.NONE},
         "ir_drop": {"ir_drop": 1.0}, "pcm_read noise": {"w_noise": 0.02, "w_noise_type": analog.WeightNoiseType.PCM_READ},
     }  # fmt: skip
-    found = []
     for name, settings in periphery.items():
         io = analog.IOParameters(**settings)
         device = analog.SoftBoundsDevice(w_max_dtod=0.0, w_min_dtod=0.0)
         tile = analog.Tile(*SIZE, analog.RPUConfig(device, io, io), seed=0)
         tile.set_weights(np.clip(0.1 * rng.normal(size=SIZE), -0.5, 0.5).astype(np.float32))
         for kind, call in (("forward", lambda t=tile: t(x)), ("backward", lambda t=tile: t.backward(d))):
-            found.append((f"{kind} {name}", statistics.median(seconds(lambda call=call: call().numpy(), 10 * rounds))))
-    return found
+            yield Case(f"{kind} {name}", "", lambda call=call: call().numpy(), calls=10)  # type: ignore[misc]
 
 
 def training_step(device: Any) -> Callable[[], Any]:
@@ -169,17 +235,15 @@ def training_step(device: Any) -> Callable[[], Any]:
     return lambda: step().item()
 
 
-def lenet(rounds: int) -> list[tuple[str, float]]:
-    """(name, median seconds) of training steps."""
+def lenet() -> Iterator[Case]:
+    """Training steps."""
     from firebrick import analog
 
-    found = []
     soft = analog.SoftBoundsDevice()
     kinds = {"ConstantStep": analog.ConstantStepDevice(), "SoftBounds": soft}
     kinds["Tiki-Taka, version 2"] = analog.BufferedTransferCompound((soft, soft))
     for name, device in kinds.items():
-        found.append((f"LeNet step batch 64, {name}", statistics.median(seconds(training_step(device), rounds))))
-    return found
+        yield Case(f"LeNet step batch 64, {name}", "", training_step(device))
 
 
 def main() -> None:
@@ -190,9 +254,12 @@ def main() -> None:
     p.add_argument("--only", nargs="*", default=[], help="parts of names of devices")
     p.add_argument("--processor-time", action="store_true", help="processor time of one thread, for a busy machine")
     p.add_argument("--figures", type=Path, help="JSON file of a reference simulator's seconds")
+    p.add_argument("--peer", help="Python interpreter that has aihwkit, to be measured in turns")
     p.add_argument("--json", default="benchmarks/results/analog.json", help="file to write")
     args = p.parse_args()
     if args.processor_time:
+        if args.peer:
+            p.error("--peer measures the time that passes: leave out --processor-time")
         args.threads, CLOCK["of"] = 1, process_time
     os.environ["FIREBRICK_NUM_THREADS"] = str(args.threads)
     import firebrick as fb
@@ -203,20 +270,36 @@ def main() -> None:
     print(f"{args.threads} threads, load {measure.load()}")
     for name, rate in rates.items():
         print(f"{name}: {rate / 1e9:.2f} · 10⁹ a second")
-    print(f"{'device':<24} {'kind':<32} {'ms':>9} {'Mpulses':>9} {'ns a pulse':>11} {'of normals':>11} {'ratio':>7}")
+    print(f"{'device':<42} {'kind':<32} {'ms':>9} {'Mpulses':>9} {'ns a pulse':>11} {'of normals':>11} {'ratio':>7}")
     rows: list[dict[str, Any]] = []
 
-    def row(name: str, kind: str, took: float, pulses: int, theirs: float | None) -> None:
-        share = pulses / rates["normal numbers"] / took
-        ratio = f"{theirs / took:7.1f}" if theirs else " " * 7
-        each = f"{took / pulses * 1e9:11.2f} {share:11.2f}" if pulses else " " * 23
-        print(f"{name:<24} {kind:<32} {took * 1e3:9.3f} {pulses / 1e6:9.2f} {each} {ratio}")
-        rows.append({"name": name, "kind": kind, "seconds": took, "pulses": pulses, "reference_seconds": theirs})
-
-    for name, kind, took, pulses in updates(args.rounds, args.only):
-        row(name, kind, took, pulses, known.get(name, {}).get(kind, {}).get("median_s"))
-    for name, took in [*products(args.rounds), *lenet(args.rounds)] if not args.only else []:
-        row(name, "", took, 0, known.get(name, {}).get("median_s"))
+    peer = Peer(args.peer, args.threads) if args.peer else None
+    small: list[float] = []  # ratios of updates with small gradients
+    large: list[float] = []
+    for case in itertools.chain(updates(), products(), lenet()):
+        if args.only and not any(text in case.name for text in args.only):
+            continue
+        ours, theirs = in_turns(case, args.rounds, peer)
+        took = statistics.median(ours)
+        figures = known.get(case.name, {})
+        before = (figures.get(case.kind, {}) if case.kind else figures).get("median_s")
+        reference = statistics.median(theirs) if theirs else before
+        if reference and case.kind and not case.name.startswith("compound"):
+            (small if "small" in case.kind else large).append(reference / took)
+        ratio = f"{reference / took:7.1f}" if reference else " " * 7
+        share = case.pulses / rates["normal numbers"] / took
+        each = f"{took / case.pulses * 1e9:11.2f} {share:11.2f}" if case.pulses else " " * 23
+        print(f"{case.name:<42} {case.kind:<32} {took * 1e3:9.3f} {case.pulses / 1e6:9.2f} {each} {ratio}", flush=True)
+        quartiles = statistics.quantiles(ours, n=4) if len(ours) > 1 else []
+        rows.append({
+            "name": case.name, "kind": case.kind, "seconds": took, "quartiles": quartiles, "pulses": case.pulses,
+            "reference_seconds": reference, "reference_measured_here": bool(theirs), "reference_elsewhere": before,
+        })  # fmt: skip
+    for text, ratios in (("small", small), ("large", large)):
+        if ratios:
+            print(
+                f"{len(ratios)} devices, {text} gradients: geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}"
+            )
     path = Path(args.json)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"generator": rates, "rows": rows}, indent=1) + "\n")
