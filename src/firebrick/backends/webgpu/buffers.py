@@ -7,7 +7,7 @@ may be given out at once: what was recorded earlier is executed earlier, since a
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -73,7 +73,7 @@ class BufferPool:
         self, create: Callable[[int], Any], largest: int, before_release: Callable[[], None] = lambda: None
     ) -> None:  # fmt: skip
         self._create, self._largest, self._before_release = create, largest, before_release
-        self._free: defaultdict[int, list[Block]] = defaultdict(list)
+        self._free: defaultdict[int, dict[Block, None]] = defaultdict(dict)  # in the order in which they came back
         self._returned: deque[Block] = deque()
         # Holds those that are in use as well: of a cycle that is garbage, the collector may finalize a buffer before the lease
         # that gives it back.
@@ -103,7 +103,7 @@ class BufferPool:
         free = self._free.get(size)
         if free:
             self.kept -= size
-            return Lease(free.pop(), self._returned)
+            return Lease(free.popitem()[0], self._returned)
         if size > self._largest:
             raise MemoryError(f"a buffer of this device has at most {self._largest:,} bytes; {size:,} are needed")
         try:
@@ -116,6 +116,23 @@ class BufferPool:
         self._blocks.add(block)
         return Lease(block, self._returned)
 
+    def again(self, blocks: Sequence[Block]) -> list[Lease] | None:
+        """The same buffers as before, if all of them are free; None otherwise.
+
+        Args:
+            blocks: Different ones.
+        """
+        if self._returned:
+            self._collect()
+        free = self._free
+        for block in blocks:
+            if block not in free[block.size]:
+                return None
+        for block in blocks:
+            del free[block.size][block]
+            self.kept -= block.size
+        return [Lease(block, self._returned) for block in blocks]
+
     def _collect(self) -> None:
         returned = self._returned
         while returned:
@@ -123,7 +140,7 @@ class BufferPool:
                 block = returned.popleft()
             except IndexError:  # another thread took it
                 return
-            self._free[block.size].append(block)
+            self._free[block.size][block] = None
             self.kept += block.size
 
     def release(self) -> None:

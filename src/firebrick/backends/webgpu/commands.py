@@ -15,7 +15,7 @@ import threading
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -51,8 +51,8 @@ _MARKS = f"""
 }}
 """
 """Writes the first word of an array, one in the middle, and the last."""
-_GROUPS = 4
-"""Maximum number of bind groups that a launch keeps."""
+_GROUPS, _RECORDINGS = 4, 8
+"""Maximum number of bind groups that a launch keeps, and of sets of buffers for which a segment keeps its rows."""
 _LIMITS = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
@@ -177,13 +177,49 @@ class PreparedLaunch:
         self._group.entryCount = pipeline.bindings
         self._group.entries = self.entries
         self._held = words, table
-        # bind groups by the buffers of the arrays, and their rows of a table of launches
+        # bind groups by the buffers of the arrays, and their rows of a table of launches: operations get the same buffers
+        # again and again
         self.groups: dict[tuple[Block, ...], tuple[Any, tuple[int, int, int, int]]] = {}
 
     @property
     def group(self) -> Any:
         """The description of a bind group."""
         return self._group
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The rows of a segment for certain buffers.
+
+    Attributes:
+        rows: Of the table of launches.
+        blocks: The buffers of its operands, its own, and the one for arrays without elements.
+        held: What has the addresses of the rows.
+    """
+
+    rows: array[int]
+    blocks: tuple[Block, ...]
+    held: list[Any]
+
+
+class PreparedSegment:
+    """Launches that are recorded as one.
+
+    Args:
+        steps: The launches, each with the positions of its arrays among the buffers of the operands, its own ones, and one
+            for arrays without elements.
+        operands: Number of its operands.
+        sizes: Of its own buffers, of ``BufferPool.size_of``.
+    """
+
+    __slots__ = ("__weakref__", "groups", "sizes", "steps", "writes")
+
+    def __init__(self, steps: Sequence[tuple[PreparedLaunch, tuple[int, ...]]], operands: int, sizes: Sequence[int]) -> None:
+        self.steps, self.sizes = tuple(steps), tuple(sizes)
+        nothing = operands + len(self.sizes)
+        self.writes = tuple(sorted({numbers[k] for launch, numbers in self.steps for k in launch.writes} - {nothing}))
+        # by the buffers of the operands, and then by its own: the order is that of the last calls that found none
+        self.groups: OrderedDict[tuple[Block, ...], dict[tuple[Block, ...], Recording]] = OrderedDict()
 
 
 class Gpu:
@@ -212,7 +248,8 @@ class Gpu:
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self.binding_bytes = limits["max-storage-buffer-binding-size"]
         self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
-        self._grouped: WeakSet[PreparedLaunch] = WeakSet()  # launches that keep bind groups, and these their buffers
+        # launches and segments that keep bind groups, and these their buffers
+        self._grouped: WeakSet[PreparedLaunch | PreparedSegment] = WeakSet()
         self._release_group = _release_of_groups(self._native.lib)
         self.lock = threading.RLock()
         self._encoder: Any = None
@@ -445,6 +482,71 @@ class Gpu:
         except self._wgpu.GPUError as e:
             raise self._translated(e) from e
 
+    def recorded(self, segment: PreparedSegment, operands: Sequence[DeviceArray]) -> list[Lease]:
+        """Record the launches of a segment.
+
+        Args:
+            segment: Which.
+            operands: The arrays that it reads.
+
+        Returns:
+            Its own buffers.
+        """
+        try:  # as in ``launched``
+            with self.lock:
+                if _process != self._process:
+                    self._check()
+                blocks = tuple([(x.lease or self._nothing()).block for x in operands])
+                leases, found = self._again(segment, blocks) or self._first(segment, blocks)
+                if self._recorded + len(segment.steps) > BATCH:
+                    self.submit()
+                if self._pass is None:
+                    self._pass = self._commands().begin_compute_pass()
+                if self._dropped and any(block.written in self._dropped for block in blocks):
+                    raise self._interrupted()
+                batch, used = self._batch, found.blocks
+                for block in used:
+                    block.used = batch
+                for k in segment.writes:
+                    used[k].written = batch
+                self._held.append(found)  # which holds what the rows have the addresses of
+                self._table.rows.extend(found.rows)
+                self._recorded += len(segment.steps)
+                return leases
+        except self._wgpu.GPUError as e:
+            raise self._translated(e) from e
+
+    def _again(self, segment: PreparedSegment, blocks: tuple[Block, ...]) -> tuple[list[Lease], Recording] | None:
+        """The buffers of an earlier call with these operands, and what was recorded; None if some are in use."""
+        for own, found in segment.groups.get(blocks, {}).items():
+            leases = self.pool.again(own)
+            if leases is not None:
+                return leases, found
+        return None
+
+    def _first(self, segment: PreparedSegment, blocks: tuple[Block, ...]) -> tuple[list[Lease], Recording]:
+        """Buffers of a segment, and what is recorded for them, which is kept."""
+        leases = [self.pool.sized(size) for size in segment.sizes]
+        own = tuple([lease.block for lease in leases])
+        every = (*blocks, *own, self._nothing().block)
+        rows, made = array("q"), dict[Any, Any]()
+        for launch, numbers in segment.steps:
+            key = launch, tuple([every[k] for k in numbers])
+            if key not in made:
+                made[key] = self._bound(*key)
+            rows.extend(made[key][1])
+        found = Recording(rows, every, [*made.items()])
+        kept = segment.groups.setdefault(blocks, {})
+        kept[own] = found
+        segment.groups.move_to_end(blocks)
+        while sum(map(len, segment.groups.values())) > _RECORDINGS:
+            first = next(iter(segment.groups))
+            del segment.groups[first][next(iter(segment.groups[first]))]
+            if not segment.groups[first]:
+                del segment.groups[first]
+        self._grouped.add(segment)
+        return leases, found
+
     def _record(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> None:
         """Append a launch to the table of the open pass."""
         if self._pass is None:
@@ -461,6 +563,10 @@ class Gpu:
         found = what.groups.get(blocks)
         if found is None:
             found = self._bound(what, blocks)
+            while len(what.groups) >= _GROUPS:
+                what.groups.pop(next(iter(what.groups)))  # ``_held`` has it until it is submitted
+            what.groups[blocks] = found
+            self._grouped.add(what)
         self._held.append((what, found[0]))  # whose addresses the table has
         self._table.rows.extend(found[1])
         self._recorded += 1
@@ -468,16 +574,12 @@ class Gpu:
             self.submit()
 
     def _bound(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> tuple[Any, tuple[int, int, int, int]]:
-        """The bind group of a launch for these buffers, which is kept: programs get the same buffers again and again."""
+        """A new bind group of a launch for these buffers, and the row of a table of launches."""
         for entry, block in zip(what.entries, blocks, strict=False):
             entry.buffer = block.buffer._internal
         made = self._native.lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
         group = self._native.ffi.gc(made, self._release_group)
-        while len(what.groups) >= _GROUPS:
-            what.groups.pop(next(iter(what.groups)))  # ``_held`` has it until it is submitted
-        found = what.groups[blocks] = group, (what.address, self._table.address(made), *what.workgroups)
-        self._grouped.add(what)
-        return found
+        return group, (what.address, self._table.address(made), *what.workgroups)
 
     def _forget_groups(self) -> None:
         for what in list(self._grouped):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.groups import CompiledGroup, Groups
 from firebrick.backends.webgpu.lowering import POLICY, kind_of, lowered_body
+from firebrick.backends.webgpu.recorded import AllResults, OneResult, SameMemory, recorded_segments
 from firebrick.backends.webgpu.tuning import selected
 from firebrick.compiler import Executable, Kernel, build, call
 from firebrick.compiler.forms import forms_text
@@ -197,7 +199,7 @@ class WebGpuBackend(Backend):
         given, wanted = tuple(donate), tuple(ready)
         with collected() as tuned:
             fused, reasons, refused = self._fused(graph, device)
-            program = build(self, fused, device, given, wanted)
+            program = build(self, fused, device, given, wanted, partial(recorded_segments, self.groups(device).gpu))
         tuned = list(dict.fromkeys(tuned))
         program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
         program.notes += [f"tuned: {name!r} computes {problem.text}" for problem, name, _ in tuned]
@@ -259,13 +261,13 @@ class WebGpuBackend(Backend):
             assert isinstance(found, CompiledGroup), found
             return found
         if not any(a.size for a in results) and not op.indexes:
-            return _first([_maker(groups.gpu, a) for a in results], packed)
+            return _all([_maker(groups.gpu, a) for a in results], packed)
         if operands and not any(a.size for a in operands) and op.program is None:
-            return _first(_constants(groups.gpu, op, operands, params, results, packed), packed)
+            return _all(_constants(groups.gpu, op, operands, params, results, packed), packed)
         if op.view is not None:
             parts = [self._view(op, operands, params, results, k, groups) for k in range(len(results))]
             if all(parts):
-                return _first(parts, packed)  # type: ignore[arg-type]
+                return _all(parts, packed)  # type: ignore[arg-type]
         body = Graph(list(operands))
         node = Node(op, tuple(range(len(operands))), params, len(operands), results, "", "")
         body.nodes.append(node)
@@ -273,7 +275,7 @@ class WebGpuBackend(Backend):
         if op.view is None and kind_of(node, operands) in ("map", "rows", "columns", "contract", "alone"):
             group = groups.of_body(body)
             if isinstance(group, CompiledGroup):
-                return group if packed else lambda *xs: group(*xs)[0]
+                return group if packed else OneResult(group, len(operands))
         return substitute(op, operands, params, results, packed, device)
 
     def _view(
@@ -288,9 +290,9 @@ class WebGpuBackend(Backend):
         if view is None:
             return None
         if view.in_rows and view.offset == 0 and result.size == source.size:
-            return lambda *xs: DeviceArray(xs[0].gpu, xs[0].lease, result)
+            return SameMemory(result)
         group = groups.of_view(view, source, result)
-        return None if isinstance(group, str) else lambda *xs: group(xs[0])[0]
+        return None if isinstance(group, str) else OneResult(group, 1)
 
     def _device(self, index: int) -> Device:
         found: Device = hooks.find_device(f"webgpu:{index}")
@@ -319,8 +321,6 @@ def _constants(
     return [maker(x, a) for x, a in zip(arrays, results, strict=True)]
 
 
-def _first(parts: Sequence[Callable[..., DeviceArray]], packed: bool) -> Callable[..., Any]:
+def _all(parts: Sequence[Callable[..., DeviceArray]], packed: bool) -> Callable[..., Any]:
     """A function of the operands that returns what all parts return."""
-    if not packed:
-        return parts[0]
-    return lambda *xs: tuple(part(*xs) for part in parts)
+    return AllResults(tuple(parts)) if packed else parts[0]

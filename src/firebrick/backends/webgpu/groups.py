@@ -34,6 +34,8 @@ class CompiledGroup:
         tuned: The variant that computes it; None for the default.
         written: Of the results, and of the temporaries.
         steps: The launches, each with what takes its arrays from a list of operands, results and temporaries.
+        numbers: For each launch, the positions of its arrays in that list.
+        checks: Whether it checks indices, and so waits for the device.
 
     Raises:
         KernelCompileError: The driver refuses a kernel.
@@ -45,6 +47,8 @@ class CompiledGroup:
         self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
         self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), chooser(s.arrays)) for s in group.launches]
+        self.numbers = [tuple(s.arrays) for s in group.launches]
+        self.checks = bool(group.sites)
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
         """Record the launches.

@@ -183,8 +183,9 @@ def _locate(error: Exception, raised: Exception, file: str, lines: dict[int, Nod
 
 
 def build(
-    engine: Engine, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
-) -> Executable:
+    engine: Engine, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = (),
+    segments: Segments | None = None,
+) -> Executable:  # fmt: skip
     """Compile a graph for an engine.
 
     Args:
@@ -193,6 +194,8 @@ def build(
         device: Device on which it runs; constants are copied there.
         donate: Numbers of inputs whose memory the program may overwrite.
         ready: Positions of outputs that are computed before the first donated input is overwritten, and passed to ``begin``.
+        segments: Makes segments of a program, each of which is one call for many nodes, from its graph, the kernels of its
+            nodes and its plan; and the plan with them.
 
     Raises:
         ShapeError: ``donate`` has a number that is no input.
@@ -201,7 +204,11 @@ def build(
     if any(not 0 <= i < len(graph.inputs) for i in given):
         raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "donate inputs only")
     kernels = choose(engine, graph, device)
-    return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
+    plan = plan_memory(graph, kernels, given, ready)
+    if segments is None:
+        return write(engine, graph, kernels, plan, device)
+    plan, functions = segments(graph, kernels, plan)
+    return write(engine, graph, kernels, plan, device, functions)
 
 
 def choose(
@@ -233,6 +240,10 @@ def choose(
         operands = tuple([avals[i] for i in n.inputs])
         kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple([known.get(i) for i in n.inputs])))
     return kernels
+
+
+Segments = Callable[[Graph, "Sequence[Kernel | None]", Plan], "tuple[Plan, SegmentFunctions]"]
+"""Makes the segments of a program."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,293 @@
+"""Segments of a program that are recorded as one: consecutive nodes whose launches are the same at every call.
+
+A segment that runs again on the same buffers appends rows that it has kept to the table of launches; otherwise it makes bind
+groups for the buffers that it gets. Values that only its own nodes use share buffers, in the order in which the program runs
+them, and values of earlier segments that die in it leave theirs to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from firebrick.backends.webgpu.buffers import DeviceArray, padded
+from firebrick.backends.webgpu.commands import BATCH, Gpu, PreparedLaunch, PreparedSegment
+from firebrick.backends.webgpu.groups import CompiledGroup
+from firebrick.compiler import Kernel, Plan
+from firebrick.compiler.program.python import SegmentFunctions
+from firebrick.compiler.program.segments import NodeSegment
+from firebrick.core.aval import Aval
+from firebrick.ir import Graph, Node
+
+LEAST, MOST = 2, BATCH // 2
+"""Minimum and maximum number of launches of a segment, which is submitted as a whole."""
+
+
+class OneResult:
+    """The function of a group with one result.
+
+    Args:
+        group: Its kernels.
+        operands: Number of arguments that it reads.
+    """
+
+    def __init__(self, group: CompiledGroup, operands: int) -> None:
+        self.group, self.operands = group, operands
+
+    def __call__(self, *arrays: DeviceArray) -> DeviceArray:
+        return self.group(*arrays[: self.operands])[0]
+
+
+class SameMemory:
+    """The function that gives all elements of its first argument another shape.
+
+    Args:
+        aval: Of the result.
+    """
+
+    def __init__(self, aval: Aval) -> None:
+        self.aval = aval
+
+    def __call__(self, *arrays: DeviceArray) -> DeviceArray:
+        return DeviceArray(arrays[0].gpu, arrays[0].lease, self.aval)
+
+
+class AllResults:
+    """The function that returns what several functions of the same arguments return."""
+
+    def __init__(self, parts: tuple[Callable[..., DeviceArray], ...]) -> None:
+        self.parts = parts
+
+    def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
+        return tuple([part(*arrays) for part in self.parts])
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A group of a node, or a view of all elements of another value, which has no group."""
+
+    group: CompiledGroup | None
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+def _parts(function: Any, operands: tuple[int, ...], results: tuple[int, ...]) -> list[_Part] | None:
+    """The parts of a node, by the function that runs it; None where it is no group or checks indices."""
+    if isinstance(function, CompiledGroup):
+        return None if function.checks else [_Part(function, operands, results)]
+    if isinstance(function, OneResult):
+        return _parts(function.group, operands[: function.operands], results)
+    if isinstance(function, SameMemory):
+        return [_Part(None, operands[:1], results)]
+    if not isinstance(function, AllResults):
+        return None
+    found: list[_Part] = []
+    for part, v in zip(function.parts, results, strict=True):
+        parts = _parts(part, operands, (v,))
+        if parts is None:
+            return None
+        found += parts
+    return found
+
+
+Place = tuple[bool, int]
+"""Where a value is: whether in the buffer of an operand, and the number of that operand, or of a buffer of the segment."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What a segment does, with places of values in place of buffers."""
+
+    arrays: dict[int, int] = field(default_factory=dict)  # values that it reads → their numbers
+    sizes: list[int] = field(default_factory=list)  # of its own buffers
+    steps: list[tuple[PreparedLaunch, list[Place | None]]] = field(default_factory=list)
+    sources: dict[int, int] = field(default_factory=dict)  # views of all elements of another value → that value
+    places: dict[int, Place] = field(default_factory=dict)
+    free: defaultdict[int, list[Place]] = field(default_factory=lambda: defaultdict(list))  # by size
+
+    def room(self, size: int) -> Place:
+        """A buffer whose values are dead, else a new one."""
+        if self.free[size]:
+            return self.free[size].pop()
+        self.sizes.append(size)
+        return False, len(self.sizes) - 1
+
+
+class RecordedSegment:
+    """A segment as a function of the arrays that it reads.
+
+    Args:
+        gpu: The device.
+        draft: What it does.
+        results: For each result its place, None for one without elements, and its aval.
+    """
+
+    def __init__(self, gpu: Gpu, draft: _Draft, results: Sequence[tuple[Place | None, Aval]]) -> None:
+        self._gpu, self._results = gpu, tuple(results)
+        operands = len(draft.arrays)
+
+        def position(place: Place | None) -> int:
+            if place is None:
+                return operands + len(draft.sizes)
+            return place[1] if place[0] else operands + place[1]
+
+        steps = [(launch, tuple(map(position, places))) for launch, places in draft.steps]
+        self.prepared = PreparedSegment(steps, operands, draft.sizes)
+
+    def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
+        """Record the launches; the results."""
+        gpu = self._gpu
+        leases = gpu.recorded(self.prepared, arrays)
+        made = []
+        for place, aval in self._results:
+            lease = None if place is None else arrays[place[1]].lease if place[0] else leases[place[1]]
+            made.append(DeviceArray(gpu, lease, aval))
+        return tuple(made)
+
+
+def recorded_segments(
+    gpu: Gpu, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan
+) -> tuple[Plan, SegmentFunctions]:  # fmt: skip
+    """The segments of a program, and its plan with them.
+
+    Args:
+        gpu: The device.
+        graph: The program.
+        kernels: Of its nodes.
+        plan: Order and memory.
+    """
+    return _Segments(gpu, graph, kernels, plan).made()
+
+
+class _Segments:
+    """Plans the segments of a program.
+
+    Args:
+        gpu: The device.
+        graph: The program.
+        kernels: Of its nodes.
+        plan: Order and memory.
+    """
+
+    def __init__(self, gpu: Gpu, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan) -> None:
+        self.gpu, self.graph, self.kernels, self.plan = gpu, graph, kernels, plan
+        self.avals = graph.avals
+        self.parts = {k: self._parts_of(k, n) for k, n in enumerate(graph.nodes)}
+        self.runs = self._runs()
+        self.owner: dict[int, int] = {}  # of a view of all elements of another value → that value
+        self.used: dict[int, int] = {}  # position of the last node that uses a value; of its own node where none does
+        for p, k in enumerate(plan.order):
+            n = graph.nodes[k]
+            self.used.update(dict.fromkeys((*n.results, *n.inputs), p))
+        self.used.update(dict.fromkeys(graph.outputs, len(plan.order)))
+        self.inherited = self._inherited()
+        self.ends: dict[int, int] = {}  # likewise, of a value and all its views
+        for v, p in self.used.items():
+            u = self.of(v)
+            self.ends[u] = max(self.ends.get(u, -1), p)
+
+    def of(self, v: int) -> int:
+        """The value whose memory a value is in."""
+        return self.owner.get(v, v)
+
+    def _parts_of(self, k: int, n: Node) -> list[_Part] | None:
+        kernel, plan = self.kernels[k], self.plan
+        if kernel is None or set(kernel.names) != {"f"} or k in plan.into or not plan.outs.keys().isdisjoint(n.results):
+            return None
+        return _parts(kernel.names["f"], tuple(n.inputs), tuple(n.results))
+
+    def _runs(self) -> list[list[int]]:
+        """Positions in the order of the program, of nodes that follow each other but for constants."""
+        runs: list[list[int]] = []
+        current: list[int] = []
+        launches = 0
+        for p, k in enumerate([*self.plan.order, -1]):
+            parts = self.parts[k] if k >= 0 else None
+            more = sum(len(part.group.steps) for part in parts or () if part.group is not None)
+            constant = k >= 0 and self.kernels[k] is None
+            if p == self.plan.begin or (parts is None and not constant) or launches + more > MOST:
+                if launches >= LEAST:
+                    runs.append(current)
+                current, launches = [], 0
+            if parts is not None and more <= MOST:
+                current.append(p)
+                launches += more
+        return runs
+
+    def _inherited(self) -> set[int]:
+        """The values whose memory only segments use: a later segment may write it when they are dead."""
+        order, nodes = self.plan.order, self.graph.nodes
+        inside = {p for run in self.runs for p in run}
+        made: set[int] = set()
+        for p in sorted(inside):
+            for part in self.parts[order[p]] or ():
+                if part.group is not None:
+                    made.update(part.results)
+                else:
+                    self.owner[part.results[0]] = self.of(part.operands[0])
+        others = {self.of(v) for p, k in enumerate(order) if p not in inside for v in nodes[k].inputs}
+        return made - others - {self.of(v) for v in self.graph.outputs}
+
+    def made(self) -> tuple[Plan, SegmentFunctions]:
+        dies = dict(self.plan.dies)
+        pairs = [self._segment(run, dies) for run in self.runs]
+        return replace(self.plan, dies=dies), SegmentFunctions(pairs, frozenset(), None)
+
+    def _segment(self, run: list[int], dies: dict[int, list[int]]) -> tuple[NodeSegment, RecordedSegment]:
+        """A segment and its function; what dies in it dies at its end."""
+        nodes = [self.plan.order[p] for p in run]
+        own = dict.fromkeys(v for k in nodes for v in self.graph.nodes[k].results)
+        draft = _Draft()
+        for p, k in zip(run, nodes, strict=True):
+            for part in self.parts[k] or ():
+                self._add(part, draft)
+            self._release(p, draft)
+        results = [v for v in own if self.used[v] > run[-1]]
+        found = [(self._place(v, draft), self.avals[v]) for v in results]
+        if dead := [v for p in run for v in dies.pop(p, ()) if v not in own]:
+            dies[run[-1]] = dead
+        segment = NodeSegment(nodes, arrays=dict.fromkeys(draft.arrays), results=results)
+        return segment, RecordedSegment(self.gpu, draft, found)
+
+    def _place(self, v: int, draft: _Draft) -> Place | None:
+        """Where a value is; None without elements."""
+        v = draft.sources.get(v, v)
+        if not self.avals[v].size:
+            return None
+        if v not in draft.places:
+            draft.places[v] = True, draft.arrays.setdefault(v, len(draft.arrays))
+        return draft.places[v]
+
+    def _size(self, aval: Aval) -> int:
+        return self.gpu.pool.size_of(padded(aval.nbytes))
+
+    def _add(self, part: _Part, draft: _Draft) -> None:
+        group = part.group
+        if group is None:
+            draft.sources[part.results[0]] = draft.sources.get(part.operands[0], part.operands[0])
+            self._place(part.operands[0], draft)
+            return
+        arrays = [self._place(v, draft) for v in part.operands]
+        for v in part.results:
+            if self.avals[v].size:
+                draft.places[v] = draft.room(self._size(self.avals[v]))
+            arrays.append(draft.places.get(v))
+        temporaries = group.written[len(part.results) :]
+        rooms = [draft.room(self._size(a)) if a.size else None for a in temporaries]
+        arrays += rooms
+        draft.steps += [
+            (launch, [arrays[k] for k in numbers]) for (launch, _), numbers in zip(group.steps, group.numbers, strict=True)
+        ]
+        for room, a in zip(rooms, temporaries, strict=True):
+            if room is not None:
+                draft.free[self._size(a)].append(room)
+
+    def _release(self, p: int, draft: _Draft) -> None:
+        """Let later nodes write over the values that die at a position."""
+        n = self.graph.nodes[self.plan.order[p]]
+        places = {self.of(v): draft.places.get(draft.sources.get(v, v)) for v in (*n.inputs, *n.results)}
+        for u, place in places.items():
+            if place is not None and self.ends[u] == p and (not place[0] or u in self.inherited):
+                draft.free[self._size(self.avals[u])].append(place)
