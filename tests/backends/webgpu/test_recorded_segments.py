@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.backends.webgpu import commands
+from firebrick.backends.webgpu import commands, recorded
 from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.recorded import MOST, RecordedSegment
 from firebrick.compiler import Executable
@@ -263,10 +263,11 @@ def test_recordings_are_kept_for_a_few_sets_of_buffers() -> None:
     assert _numbers(program([x.storage.data]))[0].tobytes() == x.numpy().tobytes()
 
 
-def test_a_view_that_is_made_between_segments_keeps_its_memory() -> None:
+def test_a_view_that_is_made_between_segments_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "SITES", 0)  # no segment goes on behind a check
     graph = Graph([Aval((8, 8), fb.float32), Aval((3,), fb.int32)])
     (a,) = graph.add(OPS["matmul"], *graph.add(OPS["matmul"], 0, 0), 0)
-    (first,) = graph.add(OPS["take"], 0, 1, axis=0)  # waits for the device: no segment goes on behind it
+    (first,) = graph.add(OPS["take"], 0, 1, axis=0)
     (view,) = graph.add(OPS["reshape"], a, shape=(64,))
     (second,) = graph.add(OPS["take"], 0, 1, axis=1)
     b = graph.add(OPS["matmul"], a, 0)
@@ -279,3 +280,112 @@ def test_a_view_that_is_made_between_segments_keeps_its_memory() -> None:
     wanted = _numbers(program.stepwise(given, lambda step, xs: step.run(*xs)))
     for found, want in zip(_numbers(program(given)), wanted, strict=True):
         assert found.tobytes() == want.tobytes()
+
+
+def _taking(x: fb.Tensor, first: fb.Tensor, second: fb.Tensor) -> fb.Tensor:
+    a = fb.take(fb.tanh(x @ x), first, axis=0)
+    b = fb.take(fb.tanh(x), second, axis=1)
+    return b @ fb.matrix_transpose(a @ x)
+
+
+def test_a_program_waits_once_for_all_its_checks_and_reports_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = fb.device(DEVICE).backend.groups(fb.device(DEVICE)).gpu
+    waits: list[int] = []
+    bytes_of = type(gpu).bytes_of
+
+    def counted(self: Any, buffer: Any, size: int) -> Any:
+        waits.append(size)
+        return bytes_of(self, buffer, size)
+
+    monkeypatch.setattr(type(gpu), "bytes_of", counted)
+    x = fb.asarray(np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32), device=DEVICE)
+    right, other = (
+        fb.asarray(np.array(v, np.int32), device=DEVICE) for v in ([1, 0, 3, 7, -8, 2, 2, 5], [0, 1, 2, 3, 4, 5, 6, 7])
+    )
+    wrong = fb.asarray(np.array([0, 8, 2, 99, 4, 5, 6, 7], np.int32), device=DEVICE)
+    run = fb.jit(_taking)
+    want = _taking(x, right, other).numpy()
+    run(x, right, other)
+    for _ in range(3):
+        del waits[:]
+        found = run(x, right, other)
+        assert len(waits) == 1
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-6)
+        for arguments, line in (
+            ((right, wrong), "b = fb.take"),
+            ((wrong, right), "a = fb.take"),
+            ((wrong, wrong), "a = fb.take"),
+        ):
+            with pytest.raises(IndexError, match=r"take: indices must lie in \[-8, 8\)[\s\S]*Received: 8, at ") as e:
+                run(x, *arguments)
+            number = int(str(e.value).partition("test_recorded_segments.py:")[2].partition(" in ")[0])
+            with open(__file__, encoding="utf-8") as f:
+                assert line in f.read().splitlines()[number - 1]
+
+
+def test_a_fault_leaves_the_state_of_a_program_as_it_was() -> None:
+    table = fb.nn.Embedding(5, 4, device=DEVICE)
+    optimizer = fb.optim.Adam(table, lr=0.1)
+
+    @fb.jit
+    def step(tokens: fb.Tensor) -> fb.Tensor:
+        value, gradients = fb.value_and_grad(lambda m: fb.sum(m(tokens) ** 2))(table)
+        optimizer.update(table, gradients)
+        return value
+
+    tokens = [fb.asarray(np.array(v, np.int32), device=DEVICE) for v in ([0, 4, 4], [0, 5, 1])]
+    step(tokens[0])
+    before = table.weight.numpy()
+    with pytest.raises(IndexError, match=r"indices must lie in \[0, 5\)"):
+        step(tokens[1])
+    assert table.weight.numpy().tobytes() == before.tobytes()
+    step(tokens[0])
+    assert table.weight.numpy().tobytes() != before.tobytes()
+
+
+def test_threads_have_tables_of_faults_of_their_own() -> None:
+    x = fb.asarray(np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32), device=DEVICE)
+    indices = [fb.asarray(np.array([k] * 8, np.int32), device=DEVICE) for k in (3, 8, 9)]
+    run = fb.jit(_taking)
+    want = run(x, indices[0], indices[0]).numpy().tobytes()
+    found: list[str] = []
+
+    def work(k: int) -> None:
+        for _ in range(15):
+            try:
+                value = run(x, indices[0], indices[k])
+                found.append("" if k == 0 and value.numpy().tobytes() == want else f"thread {k} got a value")
+            except IndexError as e:
+                found.append("" if f"Received: {(3, 8, 9)[k]}, at" in str(e) and k else f"thread {k}: {e}")
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert set(found) == {""}
+
+
+def test_more_checks_than_a_table_has_room_for_are_made_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "SITES", 3)
+    graph = Graph([Aval((8, 8), fb.float32), *[Aval((8,), fb.int32)] * 6])
+    v = 0
+    for k in range(6):
+        (v,) = graph.add(OPS["matmul"], v, 0)
+        (v,) = graph.add(OPS["take"], v, k + 1, axis=0)
+        (v,) = graph.add(OPS["tanh"], v)
+    graph.outputs = [v]
+    program = _compiled(graph)
+    assert 0 < sum(len(f.prepared.steps) for f in _segments(program)) < 18
+    device = fb.device(DEVICE)
+    rng = np.random.default_rng(1)
+    x = device.backend.from_host(rng.normal(size=(8, 8)).astype(np.float32), device)
+    right = [device.backend.from_host(rng.permutation(8).astype(np.int32), device) for _ in range(6)]
+    wanted = _numbers(program.stepwise([x, *right], lambda step, xs: step.run(*xs)))
+    assert _numbers(program([x, *right]))[0].tobytes() == wanted[0].tobytes()
+    for k in range(6):
+        wrong = [*right]
+        wrong[k] = device.backend.from_host(np.full(8, 8 + k, np.int32), device)
+        with pytest.raises(IndexError, match=f"Received: {8 + k},"):
+            program([x, *wrong])
+    assert _numbers(program([x, *right]))[0].tobytes() == wanted[0].tobytes()

@@ -133,6 +133,11 @@ class BufferPool:
             self.kept -= block.size
         return [Lease(block, self._returned) for block in blocks]
 
+    def once_more(self, block: Block) -> Lease | None:
+        """The same buffer as before, if it is free."""
+        found = self.again((block,))
+        return found[0] if found else None
+
     def _collect(self) -> None:
         returned = self._returned
         while returned:

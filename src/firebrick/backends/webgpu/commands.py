@@ -37,6 +37,8 @@ BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 _PIPELINES = 512
 """Maximum number of compiled shaders that are kept; programs keep their own."""
+TABLE_BYTES = WORD * (SITES + 1)
+"""Bytes of a table of faults."""
 UNPROVED = 1 << 22
 """Bytes of a buffer up to which nothing is proved of the device's memory."""
 MARK = 0x5BD1E995
@@ -148,16 +150,20 @@ class PreparedLaunch:
         reads: For each array, whether it is only read.
         sizes: Bytes of each array.
         words: A buffer with the launch's words.
-        table: The table of faults, or None.
+        checks: Whether it has a table of faults.
         workgroups: Along x and y.
+
+    Attributes:
+        table: The binding of the table of faults; None without one.
     """
 
     __slots__ = (
-        "__weakref__", "_group", "_held", "address", "entries", "groups", "pipeline", "reads", "sizes", "workgroups", "writes",
+        "__weakref__", "_group", "_held", "address", "entries", "groups", "pipeline", "reads", "sizes", "table", "workgroups",
+        "writes",
     )  # fmt: skip
 
     def __init__(
-        self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, table: Any,
+        self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, checks: bool,
         workgroups: tuple[int, int], native: Any,
     ) -> None:  # fmt: skip
         ffi, self.reads = native.ffi, tuple(reads)
@@ -169,14 +175,16 @@ class PreparedLaunch:
             self.entries[k].binding = k
         for k, size in enumerate(sizes):
             self.entries[k].size = max(padded(size), WORD)
-        for k, (buffer, size) in enumerate(((words, words.size), (table, 4 * (SITES + 1))), len(self.sizes)):
-            if buffer is not None:
-                self.entries[k].buffer, self.entries[k].size = buffer._internal, size
+        k = len(self.sizes)
+        self.entries[k].buffer, self.entries[k].size = words._internal, words.size
+        self.table = k + 1 if checks else None
+        if checks:
+            self.entries[k + 1].size = TABLE_BYTES
         self._group = ffi.new("WGPUBindGroupDescriptor *")
         self._group.layout = pipeline.layout._internal
         self._group.entryCount = pipeline.bindings
         self._group.entries = self.entries
-        self._held = words, table
+        self._held = words
         # bind groups by the buffers of the arrays, and their rows of a table of launches: operations get the same buffers
         # again and again
         self.groups: dict[tuple[Block, ...], tuple[Any, tuple[int, int, int, int]]] = {}
@@ -435,10 +443,8 @@ class Gpu:
             self._check()
             words = shader.words(scalars, grid, site)
             held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
-            table = self._fault_table() if shader.checks else None
-            return PreparedLaunch(
-                pipeline, shader.access, sizes, held, table, shader.workgroups(grid), self._native
-            )  # fmt: skip
+            workgroups = shader.workgroups(grid)
+            return PreparedLaunch(pipeline, shader.access, sizes, held, shader.checks, workgroups, self._native)
 
     @_reported
     def launch(self, what: PreparedLaunch, arrays: Sequence[Lease | None]) -> None:
@@ -525,8 +531,16 @@ class Gpu:
         return None
 
     def _first(self, segment: PreparedSegment, blocks: tuple[Block, ...]) -> tuple[list[Lease], Recording]:
-        """Buffers of a segment, and what is recorded for them, which is kept."""
-        leases = [self.pool.sized(size) for size in segment.sizes]
+        """Buffers of a segment, and what is recorded for them, which is kept.
+
+        Where it is free, a value has a buffer that it had in an earlier call. So parameters and their new values take turns in
+        two sets of buffers from some call of a training step on.
+        """
+        known = [own for found in segment.groups.values() for own in found]
+        leases = [
+            next((lease for own in reversed(known) if (lease := self.pool.once_more(own[k]))), None) or self.pool.sized(size)
+            for k, size in enumerate(segment.sizes)
+        ]
         own = tuple([lease.block for lease in leases])
         every = (*blocks, *own, self._nothing().block)
         rows, made = array("q"), dict[Any, Any]()
@@ -574,9 +588,17 @@ class Gpu:
             self.submit()
 
     def _bound(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> tuple[Any, tuple[int, int, int, int]]:
-        """A new bind group of a launch for these buffers, and the row of a table of launches."""
-        for entry, block in zip(what.entries, blocks, strict=False):
-            entry.buffer = block.buffer._internal
+        """A new bind group of a launch, and the row of a table of launches.
+
+        Args:
+            what: The launch.
+            blocks: The buffers of its arrays, and that of a table of faults, if it is not that of the device.
+        """
+        if what.table is not None:
+            table = self._fault_table() if len(blocks) == len(what.sizes) else blocks[-1].buffer
+            what.entries[what.table].buffer = table._internal
+        for k in range(len(what.sizes)):
+            what.entries[k].buffer = blocks[k].buffer._internal
         made = self._native.lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
         group = self._native.ffi.gc(made, self._release_group)
         return group, (what.address, self._table.address(made), *what.workgroups)
@@ -596,7 +618,7 @@ class Gpu:
 
     def _fault_table(self) -> Any:
         if self._faults is None:
-            self._faults = self._buffer(4 * (SITES + 1))
+            self._faults = self._buffer(TABLE_BYTES)
         return self._faults
 
     @_reported
@@ -605,8 +627,22 @@ class Gpu:
         with self.lock:
             self._commands().clear_buffer(self._fault_table())
 
+    @_reported
+    def new_table(self, before: Block | None) -> DeviceArray:
+        """An empty table of faults.
+
+        Args:
+            before: The buffer of an earlier one, which is taken if it is free.
+        """
+        with self.lock:
+            self._check()
+            lease = (self.pool.once_more(before) if before is not None else None) or self.pool.lease(TABLE_BYTES)
+            self._commands().clear_buffer(lease.block.buffer)
+            lease.block.used = lease.block.written = self._batch
+            return DeviceArray(self, lease, Aval((SITES + 1,), uint32))
+
     def faults(self, sites: int) -> np.ndarray[Any, Any]:
-        """The table of faults, after all that was recorded before."""
+        """The device's own table of faults, after all that was recorded before."""
         return np.frombuffer(self.bytes_of(self._fault_table(), 4 * (sites + 1)), np.uint32)
 
     # commands

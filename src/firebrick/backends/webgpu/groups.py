@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
 from firebrick.backends.webgpu.commands import Gpu, chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
-from firebrick.compiler.spec.faults import LARGEST_SITE
+from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite
 from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -34,8 +37,7 @@ class CompiledGroup:
         tuned: The variant that computes it; None for the default.
         written: Of the results, and of the temporaries.
         steps: The launches, each with what takes its arrays from a list of operands, results and temporaries.
-        numbers: For each launch, the positions of its arrays in that list.
-        checks: Whether it checks indices, and so waits for the device.
+        lowered: The launches as they were lowered.
 
     Raises:
         KernelCompileError: The driver refuses a kernel.
@@ -47,8 +49,7 @@ class CompiledGroup:
         self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
         self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), chooser(s.arrays)) for s in group.launches]
-        self.numbers = [tuple(s.arrays) for s in group.launches]
-        self.checks = bool(group.sites)
+        self.lowered = group
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
         """Record the launches.
@@ -82,11 +83,19 @@ class CompiledGroup:
         return tuple(made[: self._count])
 
     def _raise_fault(self) -> None:
-        words = self._gpu.faults(len(self._sites))
-        if words[0]:
-            site = LARGEST_SITE - int(words[0])
-            payload = (0xFFFFFFFF - int(words[1 + site])) - (1 << 31)
-            raise self._sites[site].error(payload)
+        raise_fault(self._gpu.faults(len(self._sites)), self._sites)
+
+
+def raise_fault(words: np.ndarray[Any, Any], sites: Sequence[FaultSite]) -> None:
+    """Raise the error that a table of faults reports, if there is one.
+
+    Args:
+        words: The table, uint32.
+        sites: The checks, by their numbers in it.
+    """
+    if words[0]:
+        site = LARGEST_SITE - int(words[0])
+        raise sites[site].error((0xFFFFFFFF - int(words[1 + site])) - (1 << 31))
 
 
 Lowering = Callable[[Graph, Gpu], "tuple[LoweredGroup | str, Tuned | None]"]

@@ -8,16 +8,19 @@ them, and values of earlier segments that die in it leave theirs to it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from firebrick.backends.webgpu.buffers import DeviceArray, padded
+from firebrick.backends.webgpu.buffers import Block, DeviceArray, padded
 from firebrick.backends.webgpu.commands import BATCH, Gpu, PreparedLaunch, PreparedSegment
-from firebrick.backends.webgpu.groups import CompiledGroup
+from firebrick.backends.webgpu.groups import CompiledGroup, raise_fault
+from firebrick.backends.webgpu.lowering import SITES
 from firebrick.compiler import Kernel, Plan
 from firebrick.compiler.program.python import SegmentFunctions
 from firebrick.compiler.program.segments import NodeSegment
+from firebrick.compiler.spec.faults import FaultSite
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
 
@@ -74,9 +77,9 @@ class _Part:
 
 
 def _parts(function: Any, operands: tuple[int, ...], results: tuple[int, ...]) -> list[_Part] | None:
-    """The parts of a node, by the function that runs it; None where it is no group or checks indices."""
+    """The parts of a node, by the function that runs it; None where it is no group."""
     if isinstance(function, CompiledGroup):
-        return None if function.checks else [_Part(function, operands, results)]
+        return [_Part(function, operands, results)]
     if isinstance(function, OneResult):
         return _parts(function.group, operands[: function.operands], results)
     if isinstance(function, SameMemory):
@@ -115,25 +118,59 @@ class _Draft:
         return False, len(self.sizes) - 1
 
 
+class Checks:
+    """The checks of indices of a program, each call of which has a table of faults, and waits for it at its end.
+
+    Args:
+        gpu: The device.
+
+    Attributes:
+        sites: The checks, by their numbers in a table.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.sites: list[FaultSite] = []
+        self._before: Block | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[DeviceArray]:
+        """A table, for the time of a call.
+
+        Raises:
+            OutOfRangeError: An index was out of range.
+        """
+        table = self.gpu.new_table(self._before)
+        yield table
+        assert table.lease is not None
+        self._before = table.lease.block
+        raise_fault(self.gpu.read(table), self.sites)
+
+
 class RecordedSegment:
-    """A segment as a function of the arrays that it reads.
+    """A segment as a function of the arrays that it reads; of the table of faults before them, if its program has one.
 
     Args:
         gpu: The device.
         draft: What it does.
         results: For each result its place, None for one without elements, and its aval.
+        checks: Whether its program has a table of faults.
     """
 
-    def __init__(self, gpu: Gpu, draft: _Draft, results: Sequence[tuple[Place | None, Aval]]) -> None:
-        self._gpu, self._results = gpu, tuple(results)
-        operands = len(draft.arrays)
+    def __init__(self, gpu: Gpu, draft: _Draft, results: Sequence[tuple[Place | None, Aval]], checks: bool) -> None:
+        self._gpu, self._first = gpu, int(checks)
+        operands = self._first + len(draft.arrays)
+        self._results = [(place and (place[0], place[1] + self._first if place[0] else place[1]), a) for place, a in results]
 
         def position(place: Place | None) -> int:
             if place is None:
                 return operands + len(draft.sizes)
-            return place[1] if place[0] else operands + place[1]
+            return place[1] + (self._first if place[0] else operands)
 
-        steps = [(launch, tuple(map(position, places))) for launch, places in draft.steps]
+        steps = []
+        for launch, places in draft.steps:
+            numbers = tuple(map(position, places))
+            steps.append((launch, (*numbers, 0) if launch.table is not None else numbers))
         self.prepared = PreparedSegment(steps, operands, draft.sizes)
 
     def __call__(self, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
@@ -174,6 +211,7 @@ class _Segments:
     def __init__(self, gpu: Gpu, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan) -> None:
         self.gpu, self.graph, self.kernels, self.plan = gpu, graph, kernels, plan
         self.avals = graph.avals
+        self._sites = 0  # of all parts, some of which may be in no segment
         self.parts = {k: self._parts_of(k, n) for k, n in enumerate(graph.nodes)}
         self.runs = self._runs()
         self.owner: dict[int, int] = {}  # of a view of all elements of another value → that value
@@ -183,6 +221,7 @@ class _Segments:
             self.used.update(dict.fromkeys((*n.results, *n.inputs), p))
         self.used.update(dict.fromkeys(graph.outputs, len(plan.order)))
         self.inherited = self._inherited()
+        self.checks = Checks(gpu)
         self.ends: dict[int, int] = {}  # likewise, of a value and all its views
         for v, p in self.used.items():
             u = self.of(v)
@@ -196,7 +235,12 @@ class _Segments:
         kernel, plan = self.kernels[k], self.plan
         if kernel is None or set(kernel.names) != {"f"} or k in plan.into or not plan.outs.keys().isdisjoint(n.results):
             return None
-        return _parts(kernel.names["f"], tuple(n.inputs), tuple(n.results))
+        found = _parts(kernel.names["f"], tuple(n.inputs), tuple(n.results))
+        checks = sum(len(part.group.lowered.sites) for part in found or () if part.group is not None)
+        if self._sites + checks > SITES:
+            return None
+        self._sites += checks
+        return found
 
     def _runs(self) -> list[list[int]]:
         """Positions in the order of the program, of nodes that follow each other but for constants."""
@@ -232,10 +276,17 @@ class _Segments:
 
     def made(self) -> tuple[Plan, SegmentFunctions]:
         dies = dict(self.plan.dies)
-        pairs = [self._segment(run, dies) for run in self.runs]
-        return replace(self.plan, dies=dies), SegmentFunctions(pairs, frozenset(), None)
+        checks = any(part.group and part.group.lowered.sites for run in self.runs for part in self._parts_in(run))
+        pairs = [self._segment(run, dies, checks) for run in self.runs]
+        return replace(self.plan, dies=dies), SegmentFunctions(pairs, frozenset(), self.checks if checks else None)
 
-    def _segment(self, run: list[int], dies: dict[int, list[int]]) -> tuple[NodeSegment, RecordedSegment]:
+    def _parts_in(self, run: list[int]) -> Iterator[_Part]:
+        for p in run:
+            yield from self.parts[self.plan.order[p]] or ()
+
+    def _segment(
+        self, run: list[int], dies: dict[int, list[int]], checks: bool
+    ) -> tuple[NodeSegment, RecordedSegment]:  # fmt: skip
         """A segment and its function; what dies in it dies at its end."""
         nodes = [self.plan.order[p] for p in run]
         own = dict.fromkeys(v for k in nodes for v in self.graph.nodes[k].results)
@@ -249,7 +300,7 @@ class _Segments:
         if dead := [v for p in run for v in dies.pop(p, ()) if v not in own]:
             dies[run[-1]] = dead
         segment = NodeSegment(nodes, arrays=dict.fromkeys(draft.arrays), results=results)
-        return segment, RecordedSegment(self.gpu, draft, found)
+        return segment, RecordedSegment(self.gpu, draft, found, checks)
 
     def _place(self, v: int, draft: _Draft) -> Place | None:
         """Where a value is; None without elements."""
@@ -277,8 +328,13 @@ class _Segments:
         temporaries = group.written[len(part.results) :]
         rooms = [draft.room(self._size(a)) if a.size else None for a in temporaries]
         arrays += rooms
+        launches = [launch for launch, _ in group.steps]
+        if group.lowered.sites:  # numbers of checks are those of the program
+            first, gpu = len(self.checks.sites), self.gpu
+            launches = [gpu.prepared(s.shader, s.sizes, s.scalars, s.grid, first) for s in group.lowered.launches]
+            self.checks.sites += group.lowered.sites
         draft.steps += [
-            (launch, [arrays[k] for k in numbers]) for (launch, _), numbers in zip(group.steps, group.numbers, strict=True)
+            (launch, [arrays[k] for k in s.arrays]) for launch, s in zip(launches, group.lowered.launches, strict=True)
         ]
         for room, a in zip(rooms, temporaries, strict=True):
             if room is not None:
