@@ -55,6 +55,7 @@ _COUNT = {
     "fma": 3,
     "muladd": 3,
 }
+IN_RANGE = "in range"
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 REDUCTIONS = ("sum", "prod", "max", "min")
 
@@ -67,7 +68,8 @@ class Expr:
         dtype: Dtype of the value.
         args: Operand nodes.
         value: The op's attribute: the number of a ``const``, the operand of a ``load``, the axis of an ``index`` (or its
-            strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``.
+            strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``; ``IN_RANGE`` of a ``cast``
+            of a float that is known to be among the integers of the dtype.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")

@@ -18,6 +18,7 @@ from firebrick.scalar.expr import (
     BITS,
     COMPARISONS,
     FLOATS,
+    IN_RANGE,
     INTEGERS,
     SIGNED,
     Expr,
@@ -372,7 +373,7 @@ def _nan_comparison(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 def _saturate_cast(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """A float as an integer: NaN and values out of range are detected by the float's bits."""
-    if e.op != "cast" or e.dtype not in INTEGERS or args[0].dtype not in FLOATS:
+    if e.op != "cast" or e.value == IN_RANGE or e.dtype not in INTEGERS or args[0].dtype not in FLOATS:
         return rebuilt(e, args)
     x, signed = args[0], e.dtype in SIGNED
     bits = BITS[e.dtype] - signed

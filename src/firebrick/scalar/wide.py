@@ -90,7 +90,7 @@ def split_int64(roots: Sequence[Expr], extents: Sequence[int], names: KnownNames
                 f'pass {e.value}.astype("{"u" * (e.dtype == "uint64")}int32")',
             )  # fmt: skip
         elif e.dtype in WIDE and _fits(e, bounds, narrow):
-            narrow[e] = _as_int32(e, narrow, pairs)
+            narrow[e] = _positive(e, narrow, bounds) or _as_int32(e, narrow, pairs)
         elif e.dtype in WIDE:
             operands = {a: _pair(a, narrow, pairs, bounds) for a in e.args if a.dtype in WIDE}
             pairs[e] = _as_words(e, narrow, operands)
@@ -253,6 +253,15 @@ def _fits(e: Expr, bounds: dict[Expr, Bounds], narrow: dict[Expr, Expr]) -> bool
     return all(a in narrow and a.dtype in INTEGERS for a in sources if a.dtype in WIDE) and all(
         a.dtype in INTEGERS or e.op != "cast" for a in sources
     )
+
+
+def _positive(e: Expr, narrow: dict[Expr, Expr], bounds: dict[Expr, Bounds]) -> Expr | None:
+    """A quotient or remainder, if it is known to be of a number of at least 0 by a variable one of at least 1."""
+    if e.op not in ("div", "rem") or e.args[1].op == "const" or bounds[e.args[0]][0] < 0 or bounds[e.args[1]][0] < 1:
+        return None
+    from firebrick.scalar.wide_quotients import of_positive
+
+    return of_positive(narrow[e.args[0]], narrow[e.args[1]], bounds[e.args[0]][1])[e.op == "rem"]
 
 
 def _as_int32(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words]) -> Expr:

@@ -1,8 +1,9 @@
-"""Quotients of 64-bit integers, and casts of floats to them, in two words by 32-bit integer operations."""
+"""Quotients of 64-bit integers, and casts of floats to them, in two words by 32-bit integer operations; and quotients of
+positive integers of 32 bits by float32, for processors whose vectors have no division of integers."""
 
 from __future__ import annotations
 
-from firebrick.scalar.expr import Expr, bitcast, cast, const, eq, select
+from firebrick.scalar.expr import IN_RANGE, Expr, bitcast, cast, const, eq, node, select
 from firebrick.scalar.wide import (
     Words,
     absolute_words,
@@ -40,6 +41,36 @@ def divided(a: Words, b: Words, signed: bool) -> tuple[Words, Words]:
         rest = select_words(a_negative, negated(rest), rest)
     is_zero = eq(b.low | b.high, 0)
     return select_words(is_zero, _ZERO, quotient), select_words(is_zero, _ZERO, rest)
+
+
+EXACT = 1 << 21
+"""Numerators below this have a quotient by float32 with an error of at most 1."""
+
+
+def of_positive(a: Expr, b: Expr, largest: int) -> tuple[Expr, Expr]:
+    """The quotient and the remainder of an int32 a ≥ 0 by an int32 b ≥ 1.
+
+    The float32 quotient has a relative error of at most 2⁻²¹: roundings of a, b and the product, and 5 · 2⁻²⁴ of the
+    reciprocal, which drivers may give an error of 2.5 units in the last place. So below 2²¹ it differs by at most 1 from the
+    quotient. Larger ones leave a remainder of at most b + 2¹⁰, which is divided in the same way.
+
+    Args:
+        a: Numerator.
+        b: Denominator.
+        largest: The greatest numerator.
+    """
+    inverse = 1.0 / cast(b, "float32")
+
+    def nearly(x: Expr) -> Expr:
+        return node("cast", "int32", (cast(x, "float32") * inverse,), IN_RANGE)
+
+    q = nearly(a)
+    r = a - q * b
+    if largest >= EXACT:
+        more = nearly(r)
+        q, r = q + more, r - more * b
+    low, high = r < 0, r >= b
+    return select(low, q - 1, select(high, q + 1, q)), select(low, r + b, select(high, r - b, r))
 
 
 def whole_words(x: Expr, signed: bool) -> Words:

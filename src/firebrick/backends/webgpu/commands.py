@@ -443,7 +443,8 @@ class Gpu:
             self._check()
             words = shader.words(scalars, grid, site)
             held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
-            workgroups = shader.workgroups(grid)
+            workgroups, quad = shader.workgroups(grid), WORD * shader.elements
+            sizes = [-(-size // quad) * quad for size in sizes]
             return PreparedLaunch(pipeline, shader.access, sizes, held, shader.checks, workgroups, self._native)
 
     @_reported

@@ -42,6 +42,8 @@ from firebrick.ir import Graph, Node
 from firebrick.scalar.expr import COMPLEX, load, local
 from firebrick.scalar.storage import STORAGE, computed
 
+QUADS = 256
+"""Minimum number of elements of which an item computes four."""
 SITES = 1023
 """Maximum number of checks of one program."""
 POLICY = FusionPolicy(
@@ -217,15 +219,17 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
     """The shader of a launch, for its sizes or for any up to the next powers of two."""
     f = s.function
     elements = [n // max(1, dtype(a.dtype).itemsize) for n, a in zip(sizes, f.arrays, strict=True)]
-    rounded = _rounded(s.scalars), tuple(_rounded([n - 1 for n in grid])), _rounded(elements)
+    scalars = tuple((1 if a == 0 < v else a, b) for v, (a, b) in zip(s.scalars, _rounded(s.scalars), strict=True))
+    rounded = scalars, _rounded([n - 1 for n in grid]), _rounded(elements)
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
-        key = f, driver.capabilities, *map(tuple, numbers)
+        quads = driver.quads and len(grid) == 1 and grid[0] >= QUADS
+        key = f, driver.capabilities, quads, *map(tuple, numbers)
         with _lock:
             found = _shaders.get(key)
         if found is None:
             try:
                 made = prepared(f, driver.capabilities, _bounds(f, *numbers))
-                found = shader(made, contracts=driver.contracts)
+                found = shader(made, contracts=driver.contracts, quads=quads)
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise

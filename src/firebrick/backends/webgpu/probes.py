@@ -37,12 +37,14 @@ class Measured:
         contracts: Whether a product and a sum are rounded once.
         facts: What the driver does, for people: name and value.
         processor: Whether it computes on the processor, by what the adapter says: of influence on speed alone.
+        quads: Whether buffers have room for whole quads of elements, so that an item may compute four.
     """
 
     capabilities: Capabilities
     contracts: bool
     facts: dict[str, str]
     processor: bool = False
+    quads: bool = True
 
 
 def measured(run: Run, limits: dict[str, int], name: str) -> Measured:

@@ -33,7 +33,7 @@ from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.keys import key_of
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU
 
-PAGE = Measured(replace(CONSERVATIVE_GPU, buffers=7), contracts=True, facts={})
+PAGE = Measured(replace(CONSERVATIVE_GPU, buffers=7), contracts=True, facts={}, quads=False)
 """Any driver of a browser: of the 8 storage buffers of a kernel one is the table of faults."""
 MOST_BUFFER_BYTES = 256 * 1024 * 1024
 """Bytes of the largest buffer by default limits."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import prod
+from operator import is_
 
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
@@ -89,10 +90,12 @@ class Placed:
     Attributes:
         offset: Of the element at position 0.
         axes: For each axis the size and the stride of its digits.
+        in_order: Whether it has an element for each item of the kernel, one after the other.
     """
 
     offset: Expr
     axes: tuple[tuple[tuple[Expr, Expr], ...], ...]
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class Builder:
     """
 
     def __init__(self, kind: str, sizes: Sequence[int]) -> None:
-        self.kind, self.grid = kind, prod(sizes)
+        self.kind, self.grid, self._sizes = kind, prod(sizes), tuple(sizes)
         self.body: list[Statement] = []
         self._arrays: dict[Buffer, tuple[str, set[str]]] = {}
         self._scalars: dict[str, int] = {}
@@ -147,7 +150,7 @@ class Builder:
         """A view's offset, sizes and strides; an offset is 0 or an argument."""
         offset = self._argument(view.offset, "offset") if view.offset else ZERO
         axes = (((self.number(d.size), self.number(d.stride, "stride")) for d in axis) for axis in view.axes)
-        return Placed(offset, tuple(tuple(axis) for axis in axes))
+        return Placed(offset, tuple(tuple(axis) for axis in axes), _in_order(view, self._sizes))
 
     def _argument(self, value: int, stem: str) -> Expr:
         name = self.fresh(stem)
@@ -239,6 +242,8 @@ class Builder:
 
     def address(self, placed: Placed, positions: Sequence[Expr]) -> Expr:
         """The address of the element at a position."""
+        if placed.in_order and len(positions) == len(self.positions) and all(map(is_, positions, self.positions)):
+            return local("item", "int64")
         at = placed.offset
         for axis, position in zip(placed.axes, positions, strict=True):
             at = at + self.along(axis, self.digits(position, [size for size, _ in axis]))
@@ -265,6 +270,18 @@ class Builder:
         # kernels of one module have different names, and equal kernels the same
         name = f"naive_{self.kind}_{blake2b(to_json(function).encode(), digest_size=8).hexdigest()}"
         return NaiveLaunch(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)
+
+
+def _in_order(view: View, sizes: Sequence[int]) -> bool:
+    """Whether the elements of a view lie one after the other from the beginning of its buffer, in the order of positions."""
+    if view.offset or len(view.axes) != len(sizes):
+        return False
+    stride = 1
+    for axis, size in zip(view.axes[::-1], sizes[::-1], strict=True):
+        if size > 1 and [(d.size, d.stride) for d in axis if d.size > 1] != [(size, stride)]:
+            return False
+        stride *= size
+    return True
 
 
 def compensated(b: Builder, total: Expr, lost: Expr, x: Expr) -> tuple[Expr, Expr]:

@@ -84,3 +84,63 @@ class ElementMemory:
     def _word(self, index: str) -> str:
         found = f"{self.name}[{index}]"
         return f"atomicLoad(&{found})" if self.atomic else found
+
+
+FOUR = 4
+"""Elements of a quad, which an item reads and stores together: a vector, two words of halves, or a word of bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuadMemory:
+    """Four neighbouring elements of an array for each item.
+
+    Attributes:
+        name: Of the variable.
+        dtype: In memory.
+    """
+
+    name: str
+    dtype: str
+
+    @property
+    def _bits(self) -> int:
+        return NARROW.get(self.dtype, 32)
+
+    @property
+    def type(self) -> str:
+        """The type of the array's elements in WGSL."""
+        return {8: "u32", 16: "vec2<u32>", 32: f"vec4<{TYPES.get(self.dtype, '')}>"}[self._bits]
+
+    def read(self, quad: str, k: int) -> str:
+        """An element of a quad, as an expression."""
+        if self._bits == 32:
+            return f"{quad}.{'xyzw'[k]}"
+        word, at = (quad, 8 * k) if self._bits == 8 else (f"{quad}.{'xy'[k // 2]}", 16 * (k % 2))
+        if self.dtype == "bool":
+            return f"((({word} >> {at}u) & 0xffu) != 0u)"
+        if self.dtype.startswith("int"):
+            return f"(bitcast<i32>({word} << {32 - self._bits - at}u) >> {32 - self._bits}u)"
+        return f"(({word} >> {at}u) & {(1 << self._bits) - 1:#x}u)"
+
+    @property
+    def held(self) -> str:
+        """The type of a variable for an element until it is stored."""
+        return TYPES[self.dtype] if self._bits == 32 else "u32"
+
+    def part(self, value: str) -> str:
+        """A value as it is held."""
+        if self._bits == 32:
+            return value
+        word = f"bitcast<u32>({value})" if self.dtype.startswith("int") else f"u32({value})"
+        return f"({word} & {(1 << self._bits) - 1:#x}u)"
+
+    def quad(self, parts: list[str]) -> str:
+        """Four held elements as one of the array's in WGSL."""
+        if self._bits == 32:
+            return f"{self.type}({', '.join(parts)})"
+        each = 32 // self._bits
+        words = [
+            " | ".join(f"({part} << {self._bits * k}u)" for k, part in enumerate(parts[first : first + each]))
+            for first in range(0, FOUR, each)
+        ]
+        return words[0] if len(words) == 1 else f"{self.type}({', '.join(words)})"

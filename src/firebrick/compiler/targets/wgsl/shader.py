@@ -42,7 +42,7 @@ from firebrick.compiler.kernel.ir import (
     statements,
 )
 from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, operation
-from firebrick.compiler.targets.wgsl.packed_elements import NARROW, ElementMemory
+from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW, ElementMemory, QuadMemory
 from firebrick.scalar.expr import FLOATS, Expr, walk
 
 ITEMS = 64
@@ -63,6 +63,8 @@ class Shader:
         axes: Number of axes of the grid.
         group: As of ``Function``.
         scalars: The dtypes of its scalars.
+        elements: Elements of the grid that an item computes: the last items may read and store up to three behind the end of an
+            array, so bindings are of whole quads.
     """
 
     text: str
@@ -71,6 +73,7 @@ class Shader:
     axes: int
     group: int
     scalars: tuple[str, ...]
+    elements: int = 1
 
     def words(self, scalars: Sequence[float], grid: Sequence[int], site: int = 0) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The words of a launch, uint32, a multiple of four.
@@ -80,8 +83,7 @@ class Shader:
             grid: Sizes of the grid.
             site: Number of the kernel's first site in the table of faults.
         """
-        groups = int(np.prod(grid[:-1])) if self.group else int(np.prod(grid))
-        words = [groups, 0, site, *grid]
+        words = [self._count(grid), 0, site, *grid]
         for value, dtype in zip(scalars, self.scalars, strict=True):
             if dtype in FLOATS:
                 words.append(int(np.float32(value).view(np.uint32)))
@@ -91,29 +93,58 @@ class Shader:
 
     def workgroups(self, grid: Sequence[int]) -> tuple[int, int]:
         """The number of workgroups along x and y."""
-        count = int(np.prod(grid[:-1])) if self.group else -(-int(np.prod(grid)) // ITEMS)
+        count = self._count(grid) if self.group else -(-self._count(grid) // ITEMS)
         if count <= MOST_GROUPS:
             return count, 1
         rows = -(-count // MOST_GROUPS)
         return -(-count // rows), rows
 
+    def _count(self, grid: Sequence[int]) -> int:
+        """The number of items, or of groups."""
+        return int(np.prod(grid[:-1])) if self.group else -(-int(np.prod(grid)) // self.elements)
 
-def shader(function: Function, fences: bool = True, contracts: bool = True) -> Shader:
+
+def shader(function: Function, fences: bool = True, contracts: bool = True, quads: bool = False) -> Shader:
     """The shader of a kernel.
 
     Args:
         function: A legalized kernel without arrays of half precision and atomic operations of 64 bits (see ``prepared``).
         fences: Whether the results of float arithmetic are fenced (see ``operations``).
         contracts: Whether the driver may round a product and a sum once; if not, a product in a sum is not fenced.
+        quads: Whether an item computes four elements, if the kernel is one of ``in_quads``.
     """
-    return _ShaderPrinter(function, fences, contracts).shader()
+    return _ShaderPrinter(function, fences, contracts, in_quads(function) if quads else frozenset()).shader()
+
+
+def in_quads(function: Function) -> frozenset[str]:
+    """The arrays of a kernel whose elements each item reads and stores at its own index alone; none if the kernel stores
+    elsewhere, or does anything but to compute values and to store them."""
+    body = [s for s in function.body if isinstance(s, Let | Store)]
+    if function.group or function.outer or len(body) < len(function.body):
+        return frozenset()
+    own, other, stored = set[str](), set[str](), set[str]()
+    for s in body:
+        if isinstance(s, Store):
+            (own if _is_item(s.index, function) else other).add(s.array)
+            stored.add(s.array)
+        for e in walk([s.value, s.index] if isinstance(s, Store) else [s.value]):
+            if e.op == "element":
+                (own if _is_item(e.args[0], function) else other).add(str(e.value))
+    found = {a.name for a in function.arrays if a.name in own - other and (a.dtype in NARROW or a.dtype in TYPES)}
+    return frozenset(found) if stored <= found else frozenset()
+
+
+def _is_item(e: Expr, function: Function) -> bool:
+    return e.op == "local" and e.value == function.item
 
 
 class _ShaderPrinter:
     """Prints one kernel."""
 
-    def __init__(self, function: Function, fences: bool, contracts: bool) -> None:
+    def __init__(self, function: Function, fences: bool, contracts: bool, quads: frozenset[str]) -> None:
         self.function, self.fences, self.contracts = function, fences, contracts
+        self.quads = {a.name: QuadMemory(f"a_{a.name}", a.dtype) for a in function.arrays if a.name in quads}
+        self.element = 0  # of a quad, which the statements are of
         self.lines: list[str] = []
         self.constants: dict[Expr, str] = {}
         self.indent = 1
@@ -130,7 +161,10 @@ class _ShaderPrinter:
 
     def shader(self) -> Shader:
         f = self.function
-        self.block(f.body)
+        if self.quads:
+            self._quads(f.body)
+        else:
+            self.block(f.body)
         checks = any(isinstance(s, Check) for s in statements(f.body))
         words = _HEAD + len(f.outer) + 1 + len(f.scalars)
         text = "\n".join(
@@ -147,7 +181,26 @@ class _ShaderPrinter:
             ]
         )
         access = tuple(a.access == "read" for a in f.arrays)
-        return Shader(text, access, checks, len(f.outer) + 1, f.group, tuple(s.dtype for s in f.scalars))
+        elements = FOUR if self.quads else 1
+        return Shader(text, access, checks, len(f.outer) + 1, f.group, tuple(s.dtype for s in f.scalars), elements)
+
+    def _quads(self, body: Sequence[Statement]) -> None:
+        """The statements for each element of a quad, between reads and stores of whole quads."""
+        values = [s.value for s in body if isinstance(s, Let | Store)]
+        read = {str(e.value) for e in walk(values) if e.op == "element"}
+        for name in sorted(read & self.quads.keys()):
+            self.put(f"let q_{name} = {self.quads[name].name}[quad];")
+        stored = sorted({s.array for s in body if isinstance(s, Store)})
+        for name in stored:
+            self.lines += [f"    var s_{name}_{k}: {self.quads[name].held};" for k in range(FOUR)]
+        for self.element in range(FOUR):
+            self.put("{")
+            self.put(f"    let v_{self.function.item} = first + {self.element};")
+            self.inner(body)
+            self.put("}")
+        for name in stored:
+            m = self.quads[name]
+            self.put(f"{m.name}[quad] = {m.quad([f's_{name}_{k}' for k in range(FOUR)])};")
 
     # declarations
 
@@ -155,7 +208,7 @@ class _ShaderPrinter:
         f = self.function
         lines = []
         for k, a in enumerate(f.arrays):
-            m = self.memory[a.name]
+            m = self.quads.get(a.name) or self.memory[a.name]
             access = "read" if a.access == "read" else "read_write"
             lines.append(f"@group(0) @binding({k}) var<storage, {access}> {m.name}: array<{m.type}>;")
         count = len(f.arrays)
@@ -183,14 +236,21 @@ class _ShaderPrinter:
         else:
             lines.append(f"    var rest = place * {ITEMS}u + own;")
             lines.append(f"    if (rest >= {_word(0)}) {{ return; }}")
+        if self.quads:
+            return [*lines, "    let quad = rest;", f"    let first = i32({FOUR}u * rest);", *self._scalars()]
         for k in range(len(axes) - 1, -1, -1):
             size = _word(_HEAD + k)
             lines.append(f"    let v_{axes[k]} = i32({f'rest % {size}' if k else 'rest'});")
             if k:
                 lines.append(f"    rest = rest / {size};")
-        for k, s in enumerate(f.scalars):
-            lines.append(f"    let v_{s.name}: {TYPES[s.dtype]} = {_scalar(s.dtype, _HEAD + len(f.outer) + 1 + k)};")
-        return lines
+        return [*lines, *self._scalars()]
+
+    def _scalars(self) -> list[str]:
+        first = _HEAD + len(self.function.outer) + 1
+        return [
+            f"    let v_{s.name}: {TYPES[s.dtype]} = {_scalar(s.dtype, first + k)};"
+            for k, s in enumerate(self.function.scalars)
+        ]
 
     # statements
 
@@ -234,6 +294,9 @@ class _ShaderPrinter:
                 self.put("}")
             case Store():
                 at, value = self.values(s.index, s.value)
+                if s.array in self.quads:
+                    self.put(f"s_{s.array}_{self.element} = {self.quads[s.array].part(value)};")
+                    return
                 for line in self.memory[s.array].write(f"u32({at})", value):
                     self.put(line)
             case Check():
@@ -345,7 +408,9 @@ class _ShaderPrinter:
                 texts[e] = f"v_{e.value}"
             else:
                 args = [texts[a] for a in e.args]
-                if e.op == "element":
+                if e.op == "element" and e.value in self.quads:
+                    text = self.quads[str(e.value)].read(f"q_{e.value}", self.element)
+                elif e.op == "element":
                     text = self.memory[str(e.value)].read(f"u32({args[0]})")
                 else:
                     text = operation(e, args, self.fences)
