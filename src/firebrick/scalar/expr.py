@@ -55,7 +55,7 @@ _COUNT = {
     "fma": 3,
     "muladd": 3,
 }
-IN_RANGE = "in range"
+IN_RANGE, CANCELS = "in range", "cancels"
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 REDUCTIONS = ("sum", "prod", "max", "min")
 
@@ -69,7 +69,7 @@ class Expr:
         args: Operand nodes.
         value: The op's attribute: the number of a ``const``, the operand of a ``load``, the axis of an ``index`` (or its
             strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``; ``IN_RANGE`` of a ``cast``
-            of a float that is known to be among the integers of the dtype.
+            of a float that is known to be among the integers of the dtype; ``CANCELS`` of a ``cancelling_fma``.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -235,6 +235,15 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
 def fma(a: Expr, b: Operand, c: Operand) -> Expr:
     """a · b + c, rounded once."""
     return _apply("fma", (a, _both(a, b)[1], _both(a, c)[1]))
+
+
+def cancelling_fma(a: Expr, b: float, c: Expr) -> Expr:
+    """a · b + c, rounded once, of an integer a of at most 12 bits: c is between half and twice -a · b, or a is 0, or NaN.
+
+    Without an exact ``fma``, products of a and the halves of b are exact, and so is the sum of c and the first one.
+    """
+    found = fma(a, b, c)
+    return node(found.op, found.dtype, found.args, CANCELS) if found.op == "fma" else found
 
 
 def muladd(a: Expr, b: Operand, c: Operand) -> Expr:

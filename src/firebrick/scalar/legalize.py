@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.scalar.capabilities import Capabilities
 from firebrick.scalar.expr import (
     BITS,
+    CANCELS,
     COMPARISONS,
     FLOATS,
     IN_RANGE,
@@ -235,7 +238,7 @@ def _two_products(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return rebuilt(e, args)
     a, n = args
     f = FORMATS[e.dtype]
-    whole = cast(n, f.integer)
+    whole = node("cast", f.integer, (n,), IN_RANGE)
     half = whole >> 1
     first, second = (bitcast((k + f.bias) << f.fraction_bits, e.dtype) for k in (half, whole - half))
     return select(_is_nan(n), n, kept(a * first) * second)
@@ -263,6 +266,10 @@ def _emulate_fma(e: Expr, args: tuple[Expr, ...]) -> Expr:
     from firebrick.scalar.double_word import two_sum
 
     a, b, c = args
+    if e.value == CANCELS and b.op == "const":
+        number = np.float32(b.value)
+        first = (number.view(np.uint32) & np.uint32(0xFFFFF000)).view(np.float32)  # 12 bits, as the rest
+        return kept(kept(c + kept(a * float(first))) + kept(a * float(number - first)))
     p = kept(a * b)
     (ah, al), (bh, bl) = _halves(a), _halves(b)
     rest = kept(kept(kept(kept(ah * bh) - p) + kept(ah * bl)) + kept(al * bh))

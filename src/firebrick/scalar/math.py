@@ -15,6 +15,7 @@ from firebrick.scalar.expr import (
     Expr,
     absolute,
     bitcast,
+    cancelling_fma,
     cast,
     const,
     copysign,
@@ -80,10 +81,10 @@ def clamped(x: Expr, low: float, high: float) -> Expr:
 
 
 def reduced(x: Expr) -> tuple[Expr, Expr]:
-    """n, an integer as a float, and r in [-log(2)/2, log(2)/2] with x = n · log 2 + r, for |x| < 2^20."""
+    """n, an integer as a float, and r in [-log(2)/2, log(2)/2] with x = n · log 2 + r, for |x| < 2^11."""
     high, low, _ = number("LN2", x)
     n = nearest(x, number("LOG2E", x)[0])
-    return n, muladd(n, -low, fma(n, -high, x))
+    return n, muladd(n, -low, cancelling_fma(n, -high, x))
 
 
 def exp_minus_one(r: Expr) -> Expr:

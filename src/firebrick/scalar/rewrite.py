@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from firebrick.scalar.expr import (
+    CANCELS,
+    IN_RANGE,
     Expr,
     binary,
     bitcast,
@@ -46,6 +48,11 @@ def _bounded(at: Expr, value: Any) -> Expr:
     return bounded(at, int(size), int(status))
 
 
+def _fma(args: Sequence[Expr], value: Any) -> Expr:
+    found = fma(args[0], args[1], args[2])
+    return node("fma", found.dtype, found.args, CANCELS) if value == CANCELS and found.op == "fma" else found
+
+
 # op → function of dtype, operands and value; other ops take one or two operands only
 _MAKE: dict[str, Callable[[str, Sequence[Expr], Any], Expr]] = {
     "const": lambda dtype, args, value: const(value, dtype),
@@ -59,13 +66,13 @@ _MAKE: dict[str, Callable[[str, Sequence[Expr], Any], Expr]] = {
     "reduce": lambda dtype, args, value: reduce(str(value), args[0]),
     "select": lambda dtype, args, value: select(args[0], args[1], args[2]),
     "rarely": lambda dtype, args, value: rarely(args[0], args[1], args[2]),
-    "cast": lambda dtype, args, value: cast(args[0], dtype),
+    "cast": lambda dtype, args, value: node("cast", dtype, tuple(args), value) if value == IN_RANGE else cast(args[0], dtype),
     "bitcast": lambda dtype, args, value: bitcast(args[0], dtype),
     "muladd": lambda dtype, args, value: muladd(args[0], args[1], args[2]),
     "nearest": lambda dtype, args, value: nearest(args[0], args[1]),
     "nearest_bits": lambda dtype, args, value: nearest_bits(args[0], args[1]),
     "kept": lambda dtype, args, value: kept(args[0]),
-    "fma": lambda dtype, args, value: fma(args[0], args[1], args[2]),
+    "fma": lambda dtype, args, value: _fma(args, value),
 }
 
 

@@ -155,3 +155,136 @@ def test_which_arrays_are_in_quads() -> None:
         step.function, _gpu().measured.capabilities, {"item": (0, 511), "x0": (0, 512), "x1": (0, 1), "y0": (0, 512)}
     )
     assert in_quads(prepared) == {names["x0"], names["y0"]}
+
+
+ROW_OPS = {
+    "softmax": {"axis": 1}, "log_softmax": {"axis": 1}, "sum": {"axes": (1,), "keepdims": False},
+    "mean": {"axes": (1,), "keepdims": True}, "max": {"axes": (1,), "keepdims": False},
+    "min": {"axes": (1,), "keepdims": False}, "layer_norm": {"eps": 1e-5}, "rms_norm": {"eps": 1e-5},
+}  # fmt: skip
+
+
+def _loops(graph: Graph) -> int:
+    """How many loops of its kernels take four elements a round."""
+    group = lowering.lowered_body(graph, _gpu().measured)
+    return sum(s.shader.text.count(" += 4i)") for s in group.launches)
+
+
+@pytest.mark.parametrize("columns", [4, 64, 100, 1023, 1024, 1026])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int8"])
+def test_loops_over_rows_have_the_same_bits(dtype: str, columns: int) -> None:
+    rng, rows = np.random.default_rng(columns), max(1, 4500 // columns)
+    aval = Aval((rows, columns), fb.dtype(dtype))
+    for name, params in ROW_OPS.items():
+        if "float" not in dtype and name not in ("sum", "max"):
+            continue
+        graph = Graph([aval, Aval((columns,), fb.dtype(dtype))])
+        (scaled,) = graph.add(OPS["multiply"], 0, 1)
+        weights = (1,) * (len(OPS[name].operands) - 1)
+        graph.outputs = [*graph.add(OPS[name], scaled, *weights, **params)]
+        x = _drawn(rng, dtype, aval.shape) if columns != 64 else np.ones(aval.shape, aval.dtype.np)
+        quads, single, _ = _both(graph, [x, _drawn(rng, dtype, (columns,))])
+        for a, b in zip(quads, single, strict=True):
+            if "float" in dtype:  # the sign of a NaN depends on the order of a sum's operands, which is the driver's
+                a, b = (np.where(np.isnan(t), np.abs(t), t) for t in (a, b))
+            assert a.tobytes() == b.tobytes(), name
+        if name in ("sum", "max"):
+            assert (_loops(graph) > 0) == (columns % 4 == 0), name
+
+
+def test_which_loops_are_taken_by_four() -> None:
+    """Of loops that look alike, only those whose index is the counter and what is a multiple of four."""
+    K = fb.kernel
+    rows, columns = 64, 128
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(rows, columns)).astype(np.float32)
+    sums = x.sum(axis=1, dtype=np.float64)
+
+    @K(grid="n")
+    def summed(x: K.In[fb.float32, "n, m"], y: K.Out[fb.float32, "n"]) -> None:  # noqa: F821
+        i, total = K.index(), 0.0
+        for k in range(x.shape[1]):
+            total = total + x[i, k]
+        y[i] = total
+
+    @K(grid="n")
+    def doubled(x: K.InOut[fb.float32, "n, m"]) -> None:  # noqa: F821
+        i = K.index()
+        for k in range(x.shape[1]):
+            x[i, k] = x[i, k] * 2.0
+
+    @K(grid="n")
+    def running(x: K.In[fb.float32, "n, m"], y: K.Out[fb.float32, "n, m"]) -> None:  # noqa: F821
+        i, total = K.index(), 0.0
+        for k in range(x.shape[1]):
+            total = total + x[i, k]
+            y[i, k] = total
+
+    @K(grid="n")
+    def neighbours(x: K.In[fb.float32, "n, m"], y: K.Out[fb.float32, "n, m"]) -> None:  # noqa: F821
+        i = K.index()
+        for k in range(x.shape[1]):
+            y[i, k] = x[i, k] + x[i, (k + 1) % x.shape[1]]
+
+    @K(grid="n")
+    def skewed(x: K.In[fb.float32, "n, m"], y: K.Out[fb.float32, "n"]) -> None:  # noqa: F821
+        i, total, at = K.index(), 0.0, 0
+        for k in range(x.shape[1]):
+            total = total + x[at // x.shape[1], k] * 0.0 + x[i, at]
+            at = (at + 3) % x.shape[1]
+        y[i] = total
+
+    @K(grid="n")
+    def stored_first(x: K.InOut[fb.float32, "n, m"], y: K.Out[fb.float32, "n"]) -> None:  # noqa: F821
+        i, total = K.index(), 0.0
+        for k in range(x.shape[1]):
+            x[i, k] = x[i, k] * 2.0
+            total = total + x[i, k]
+        y[i] = total
+
+    @K(grid="n")
+    def strided(x: K.In[fb.float32, "n, m"], z: K.In[fb.float32, "n, h"], y: K.Out[fb.float32, "n"]) -> None:  # noqa: F821
+        i, total = K.index(), 0.0
+        for k in range(z.shape[1]):
+            total = total + x[i, k + k] * z[i, k] + x[i, 0]
+        y[i] = total
+
+    @K(grid="n")
+    def first(x: K.In[fb.float32, "n, m"], z: K.In[fb.float32, "n, m"], y: K.Out[fb.float32, "n"]) -> None:  # noqa: F821
+        i, total = K.index(), 0.0
+        for k in range(z.shape[1]):
+            total = total + x[i, 0] * z[i, k]
+        y[i] = total
+
+    given = fb.asarray(x, device=DEVICE)
+    with fb.config.scope(fallback="error"):
+        np.testing.assert_allclose(first(given, given).numpy(), sums * x[:, 0], rtol=1e-4, atol=1e-3)
+        changed, of_changed = stored_first(given)
+        assert np.array_equal(changed.numpy(), 2 * x)
+        np.testing.assert_allclose(of_changed.numpy(), 2 * sums, rtol=1e-4, atol=1e-4)
+        half = rng.normal(size=(rows, columns // 2)).astype(np.float32)
+        products = (x[:, ::2].astype(np.float64) * half + x[:, :1]).sum(axis=1)
+        np.testing.assert_allclose(strided(given, fb.asarray(half, device=DEVICE)).numpy(), products, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(summed(given).numpy(), sums, rtol=1e-4, atol=1e-4)
+        assert np.array_equal(doubled(given).numpy(), x * 2)
+        running_sums = np.cumsum(x, axis=1, dtype=np.float32)
+        np.testing.assert_allclose(running(given).numpy(), running_sums, rtol=1e-3, atol=1e-4)
+        assert np.array_equal(neighbours(given).numpy(), x + np.roll(x, -1, axis=1))
+        skew = x[:, (3 * np.arange(columns)) % columns].sum(axis=1, dtype=np.float64)
+        np.testing.assert_allclose(skewed(given).numpy(), skew, rtol=1e-4, atol=1e-4)
+
+
+def test_an_element_that_is_read_after_it_was_stored_is_the_new_one() -> None:
+    K = fb.kernel
+
+    @K(grid="n")
+    def both(x: K.InOut[fb.float32, "n"], y: K.Out[fb.float32, "n"]) -> None:  # noqa: F821
+        i = K.index()
+        x[i] = x[i] + 1.0
+        y[i] = x[i] * 2.0
+
+    x = np.arange(300, dtype=np.float32)
+    with fb.config.scope(fallback="error"):
+        first, second = both(fb.asarray(x, device=DEVICE))
+    assert np.array_equal(first.numpy(), x + 1)
+    assert np.array_equal(second.numpy(), 2 * (x + 1))

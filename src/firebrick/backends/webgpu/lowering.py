@@ -16,7 +16,7 @@ from firebrick.backends.webgpu.probes import LONGEST, Measured
 from firebrick.compiler.fusion.facts import ALONE, COLUMNS, CONTRACT, MAP, ROWS
 from firebrick.compiler.fusion.policy import FusionPolicy
 from firebrick.compiler.fusion.validate import doubt
-from firebrick.compiler.kernel.ir import Function, While, statements
+from firebrick.compiler.kernel.ir import For, Function, While, statements
 from firebrick.compiler.naive import Buffer, Naive, naive
 from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Builder, NaiveLaunch
 from firebrick.compiler.spec import kinds
@@ -30,6 +30,7 @@ from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.targets.wgsl import attention_by_products
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
+from firebrick.compiler.targets.wgsl.packed_elements import FOUR
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
 from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
@@ -44,6 +45,8 @@ from firebrick.scalar.storage import STORAGE, computed
 
 QUADS = 256
 """Minimum number of elements of which an item computes four."""
+ROWS_OF_QUADS = 4096
+"""Minimum number of elements of the largest array of a kernel whose loops take four elements a round."""
 SITES = 1023
 """Maximum number of checks of one program."""
 POLICY = FusionPolicy(
@@ -223,13 +226,14 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
     rounded = scalars, _rounded([n - 1 for n in grid]), _rounded(elements)
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
         quads = driver.quads and len(grid) == 1 and grid[0] >= QUADS
-        key = f, driver.capabilities, quads, *map(tuple, numbers)
+        fours = _fours(s) if driver.quads and max(elements) >= ROWS_OF_QUADS else None
+        key = f, driver.capabilities, quads, fours, *map(tuple, numbers)
         with _lock:
             found = _shaders.get(key)
         if found is None:
             try:
                 made = prepared(f, driver.capabilities, _bounds(f, *numbers))
-                found = shader(made, contracts=driver.contracts, quads=quads)
+                found = shader(made, contracts=driver.contracts, quads=quads, fours=fours)
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise
@@ -240,6 +244,13 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
                     _shaders.popitem(last=False)
         return found
     raise AssertionError("the second form of the numbers is exact")
+
+
+def _fours(s: NaiveLaunch) -> tuple[str, ...] | None:
+    """The scalars that are multiples of four, of a kernel with loops; None for others."""
+    if not any(isinstance(x, For) for x in statements(s.function.body)):
+        return None
+    return tuple(p.name for p, v in zip(s.function.scalars, s.scalars, strict=True) if v and v % FOUR == 0)
 
 
 def _rounded(values: Sequence[float]) -> tuple[tuple[int, int], ...]:

@@ -28,11 +28,13 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.serialize import to_json
 from firebrick.core.views import View
-from firebrick.scalar.expr import Expr, absolute, binary, const, local, maximum, minimum, select, walk
+from firebrick.scalar.expr import BITS, Expr, absolute, binary, bitcast, const, local, maximum, minimum, select, walk
 
 INPUT, RESULT, TEMPORARY = "x", "y", "t"
 """The origin of a buffer, the prefix of its name in a kernel."""
 ZERO, ONE = const(0, "int64"), const(1, "int64")
+_INFINITY = {"float32": 0x7F800000, "float64": 0x7FF << 52}
+"""The bits of infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,5 +298,5 @@ def compensated(b: Builder, total: Expr, lost: Expr, x: Expr) -> tuple[Expr, Exp
     s = b.let(total + x, "s")
     t = b.let(s - total, "t")
     error = b.let((total - (s - t)) + (x - t), "error")
-    size = absolute(error)
-    return s, select((size > 0.0) & (size < float("inf")), error, -0.0)
+    bits = bitcast(absolute(error), f"uint{BITS[x.dtype]}")  # one comparison says 0 < size < infinity
+    return s, select(bits - 1 < _INFINITY[x.dtype] - 1, error, -0.0)

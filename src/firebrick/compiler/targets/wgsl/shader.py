@@ -19,7 +19,7 @@ word 1 + site 2³² - 1 - (payload + 2³¹). Payloads beyond 32 bits are saturat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, operation
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW, ElementMemory, QuadMemory
-from firebrick.scalar.expr import FLOATS, Expr, walk
+from firebrick.compiler.targets.wgsl.quads import LoopQuads, in_quads
+from firebrick.scalar.expr import FLOATS, Expr, local, walk
 
 ITEMS = 64
 """Items of a workgroup of a kernel without groups."""
@@ -104,7 +105,9 @@ class Shader:
         return int(np.prod(grid[:-1])) if self.group else -(-int(np.prod(grid)) // self.elements)
 
 
-def shader(function: Function, fences: bool = True, contracts: bool = True, quads: bool = False) -> Shader:
+def shader(
+    function: Function, fences: bool = True, contracts: bool = True, quads: bool = False, fours: Collection[str] | None = None
+) -> Shader:  # fmt: skip
     """The shader of a kernel.
 
     Args:
@@ -112,39 +115,26 @@ def shader(function: Function, fences: bool = True, contracts: bool = True, quad
         fences: Whether the results of float arithmetic are fenced (see ``operations``).
         contracts: Whether the driver may round a product and a sum once; if not, a product in a sum is not fenced.
         quads: Whether an item computes four elements, if the kernel is one of ``in_quads``.
+        fours: Scalars that are multiples of four, by which loops of rows are taken in quads; None for no such loops.
     """
-    return _ShaderPrinter(function, fences, contracts, in_quads(function) if quads else frozenset()).shader()
-
-
-def in_quads(function: Function) -> frozenset[str]:
-    """The arrays of a kernel whose elements each item reads and stores at its own index alone; none if the kernel stores
-    elsewhere, or does anything but to compute values and to store them."""
-    body = [s for s in function.body if isinstance(s, Let | Store)]
-    if function.group or function.outer or len(body) < len(function.body):
-        return frozenset()
-    own, other, stored = set[str](), set[str](), set[str]()
-    for s in body:
-        if isinstance(s, Store):
-            (own if _is_item(s.index, function) else other).add(s.array)
-            stored.add(s.array)
-        for e in walk([s.value, s.index] if isinstance(s, Store) else [s.value]):
-            if e.op == "element":
-                (own if _is_item(e.args[0], function) else other).add(str(e.value))
-    found = {a.name for a in function.arrays if a.name in own - other and (a.dtype in NARROW or a.dtype in TYPES)}
-    return frozenset(found) if stored <= found else frozenset()
-
-
-def _is_item(e: Expr, function: Function) -> bool:
-    return e.op == "local" and e.value == function.item
+    own = in_quads(function) if quads else frozenset[str]()
+    loops = LoopQuads(function, fours) if fours is not None and not own else None
+    return _ShaderPrinter(function, fences, contracts, own, loops).shader()
 
 
 class _ShaderPrinter:
     """Prints one kernel."""
 
-    def __init__(self, function: Function, fences: bool, contracts: bool, quads: frozenset[str]) -> None:
+    def __init__(
+        self, function: Function, fences: bool, contracts: bool, quads: frozenset[str], loops: LoopQuads | None
+    ) -> None:  # fmt: skip
         self.function, self.fences, self.contracts = function, fences, contracts
-        self.quads = {a.name: QuadMemory(f"a_{a.name}", a.dtype) for a in function.arrays if a.name in quads}
+        self.loops = loops
+        self.items = bool(quads)  # whether an item computes a quad
+        inside = quads or (loops.arrays if loops else frozenset())
+        self.quads = {a.name: QuadMemory(f"a_{a.name}", a.dtype) for a in function.arrays if a.name in inside}
         self.element = 0  # of a quad, which the statements are of
+        self.held: dict[tuple[str, Expr], str] = {}  # arrays and indices → quads that were read
         self.lines: list[str] = []
         self.constants: dict[Expr, str] = {}
         self.indent = 1
@@ -161,7 +151,7 @@ class _ShaderPrinter:
 
     def shader(self) -> Shader:
         f = self.function
-        if self.quads:
+        if self.items:
             self._quads(f.body)
         else:
             self.block(f.body)
@@ -181,26 +171,58 @@ class _ShaderPrinter:
             ]
         )
         access = tuple(a.access == "read" for a in f.arrays)
-        elements = FOUR if self.quads else 1
+        elements = FOUR if self.items else 1
         return Shader(text, access, checks, len(f.outer) + 1, f.group, tuple(s.dtype for s in f.scalars), elements)
 
     def _quads(self, body: Sequence[Statement]) -> None:
         """The statements for each element of a quad, between reads and stores of whole quads."""
+        own = local(self.function.item, "int32")
         values = [s.value for s in body if isinstance(s, Let | Store)]
-        read = {str(e.value) for e in walk(values) if e.op == "element"}
-        for name in sorted(read & self.quads.keys()):
+        for name in sorted({str(e.value) for e in walk(values) if e.op == "element"} & self.quads.keys()):
             self.put(f"let q_{name} = {self.quads[name].name}[quad];")
-        stored = sorted({s.array for s in body if isinstance(s, Store)})
+            self.held[name, own] = f"q_{name}"
+        self._four(body, f"v_{self.function.item}", "first", {s.array: "quad" for s in body if isinstance(s, Store)})
+
+    def _loop_of_quads(self, s: For) -> None:
+        """A loop of which each round has the statements of four, between reads and stores of whole quads."""
+        assert self.loops is not None
+        (stop,) = self.values(s.stop)
+        end, counter = self._fresh("stop"), self._fresh("round")
+        self.put(f"let {end}: i32 = {stop};")
+        self.put(f"for (var {counter}: i32 = 0i; {counter} < {end}; {counter} += {FOUR}i) {{")
+        self.indent += 1
+        self.put(f"let v_{s.name} = {counter};")
+        stored: dict[str, str] = {}
+        before, self.held = self.held, {}
+        for name, at, writes in self.loops.accesses[s]:
+            (index,) = self.values(at)
+            quad = self._fresh("quad")
+            self.put(f"let {quad} = u32({index}) / {FOUR}u;")
+            if writes:
+                stored[name] = quad
+            else:
+                self.held[name, at] = self._fresh("q")
+                self.put(f"let {self.held[name, at]} = {self.quads[name].name}[{quad}];")
+        self._four(s.body, f"v_{s.name}", counter, stored)
+        self.held = before
+        self.indent -= 1
+        self.put("}")
+
+    def _four(self, body: Sequence[Statement], counter: str, first: str, stored: Mapping[str, str]) -> None:
+        """The statements for each element of a quad; ``stored``: the arrays that they store to, and the index of the quad."""
         for name in stored:
-            self.lines += [f"    var s_{name}_{k}: {self.quads[name].held};" for k in range(FOUR)]
+            for k in range(FOUR):
+                self.put(f"var s_{name}_{k}: {self.quads[name].held};")
         for self.element in range(FOUR):
             self.put("{")
-            self.put(f"    let v_{self.function.item} = first + {self.element};")
-            self.inner(body)
+            self.indent += 1
+            self.put(f"let {counter} = {first} + {self.element}i;")
+            self.block(body)
+            self.indent -= 1
             self.put("}")
-        for name in stored:
+        for name, quad in sorted(stored.items()):
             m = self.quads[name]
-            self.put(f"{m.name}[quad] = {m.quad([f's_{name}_{k}' for k in range(FOUR)])};")
+            self.put(f"{m.name}[{quad}] = {m.quad([f's_{name}_{k}' for k in range(FOUR)])};")
 
     # declarations
 
@@ -236,7 +258,7 @@ class _ShaderPrinter:
         else:
             lines.append(f"    var rest = place * {ITEMS}u + own;")
             lines.append(f"    if (rest >= {_word(0)}) {{ return; }}")
-        if self.quads:
+        if self.items:
             return [*lines, "    let quad = rest;", f"    let first = i32({FOUR}u * rest);", *self._scalars()]
         for k in range(len(axes) - 1, -1, -1):
             size = _word(_HEAD + k)
@@ -274,6 +296,8 @@ class _ShaderPrinter:
             case Assign():
                 (value,) = self.values(s.value)
                 self.put(f"v_{s.name} = {value};")
+            case For() if self.loops is not None and s in self.loops.accesses:
+                self._loop_of_quads(s)
             case For():
                 self._for(s)
             case While():
@@ -409,7 +433,8 @@ class _ShaderPrinter:
             else:
                 args = [texts[a] for a in e.args]
                 if e.op == "element" and e.value in self.quads:
-                    text = self.quads[str(e.value)].read(f"q_{e.value}", self.element)
+                    at = self.loops.index(e.args[0]) if self.loops else e.args[0]
+                    text = self.quads[str(e.value)].read(self.held[str(e.value), at], self.element)
                 elif e.op == "element":
                     text = self.memory[str(e.value)].read(f"u32({args[0]})")
                 else:
