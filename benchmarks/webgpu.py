@@ -1,5 +1,5 @@
-"""A WebGPU device: products by the engine and by a hand-written shader, and attention by its forms, in turns; and what a kernel
-costs on the host.
+"""A WebGPU device: products, elementwise and row kernels by the engine and by hand-written shaders, and attention by its forms,
+in turns; and what a kernel costs on the host.
 ``python -m benchmarks.webgpu``.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import click
 import numpy as np
@@ -98,6 +99,101 @@ def product(n: int, rounds: int, device: str) -> dict[str, tuple[float, float]]:
     return {name: (flops / median(p for p, _ in t), flops / median(w for _, w in t)) for name, t in took.items()}
 
 
+ROWS_OF, COLUMNS_OF = 4096, 1024
+"""The matrix of elementwise and row kernels."""
+_OF_ROW = f"""
+    let b = i * {COLUMNS_OF // 4}u;
+    var most = a[b];
+    for (var k = 1u; k < {COLUMNS_OF // 4}u; k++) {{ most = max(most, a[b + k]); }}
+    let top = max(max(most.x, most.y), max(most.z, most.w));
+    var s = vec4<f32>();
+    for (var k = 0u; k < {COLUMNS_OF // 4}u; k++) {{ let e = exp(a[b + k] - top); c[b + k] = e; s += e; }}
+    let factor = 1.0 / (s.x + s.y + s.z + s.w);
+    for (var k = 0u; k < {COLUMNS_OF // 4}u; k++) {{ c[b + k] = c[b + k] * factor; }}"""
+_OF_NORM = f"""
+    let b = i * {COLUMNS_OF // 4}u;
+    var s = vec4<f32>();
+    for (var k = 0u; k < {COLUMNS_OF // 4}u; k++) {{ s += a[b + k]; }}
+    let mean = (s.x + s.y + s.z + s.w) / {COLUMNS_OF}.0;
+    var q = vec4<f32>();
+    for (var k = 0u; k < {COLUMNS_OF // 4}u; k++) {{ let d = a[b + k] - mean; q += d * d; }}
+    let factor = 1.0 / sqrt((q.x + q.y + q.z + q.w) / {COLUMNS_OF}.0 + 1e-5);
+    for (var k = 0u; k < {COLUMNS_OF // 4}u; k++) {{ c[b + k] = (a[b + k] - mean) * factor; }}"""
+KERNELS: dict[str, tuple[Callable[[fb.Tensor], fb.Tensor], str, int]] = {
+    "x * 2 + 1": (lambda x: x * 2.0 + 1.0, "    c[i] = a[i] * 2.0 + 1.0;", ROWS_OF * COLUMNS_OF // 4),
+    "tanh(x) exp(x) + √x": (
+        lambda x: fb.tanh(x) * fb.exp(x) + fb.sqrt(x), "    let v = a[i]; c[i] = tanh(v) * exp(v) + sqrt(v);",
+        ROWS_OF * COLUMNS_OF // 4,
+    ),
+    "sums of rows": (
+        lambda x: fb.sum(x, axis=1),
+        f"""
+    var s = vec4<f32>();
+    for (var k = 0u; k < {COLUMNS_OF // 4}u; k++) {{ s += a[i * {COLUMNS_OF // 4}u + k]; }}
+    c[i] = s;""",
+        ROWS_OF,
+    ),
+    "sums of columns": (
+        lambda x: fb.sum(x, axis=0),
+        f"""
+    var s = vec4<f32>();
+    for (var k = 0u; k < {ROWS_OF}u; k++) {{ s += a[i + k * {COLUMNS_OF // 4}u]; }}
+    c[i] = s;""",
+        COLUMNS_OF // 4,
+    ),
+    "softmax": (fb.softmax, _OF_ROW, ROWS_OF),
+    "layer norm": (fb.layer_norm, _OF_NORM, ROWS_OF),
+}  # fmt: skip
+"""Name → the function, the body of a shader for item ``i`` of vectors ``a`` and ``c``, and its items. The shaders use the
+driver's functions, and sums without what additions lose: their results are less exact than the engine's."""
+
+
+def kernels(rounds: int, device: str) -> dict[str, tuple[float, float]]:
+    """Milliseconds of processor time of each kernel, by the engine and by hand, medians of rounds in turns."""
+    home = fb.device(device)
+    gpu = home.backend.groups(home).gpu
+    values = np.random.default_rng(0).random((ROWS_OF, COLUMNS_OF)).astype(np.float32)
+    x = fb.asarray(values, device=home)
+    result = gpu.array(Aval((ROWS_OF, COLUMNS_OF), fb.float32))
+    found = {}
+    for name, (function, body, items) in KERNELS.items():
+        text = f"""
+@group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> c: array<vec4<f32>>;
+@group(0) @binding(2) var<uniform> launch: array<vec4<u32>, 1>;
+@compute @workgroup_size(64) fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_id) own: vec3<u32>) {{
+    let i = (group.y * groups.x + group.x) * 64u + own.x;
+    if (i >= launch[0].x) {{ return; }}
+{body}
+}}"""
+        launch = gpu.prepared(Shader(text, (True, False), False, 1, 0, ()), [values.nbytes] * 2, (), (items,))
+        run = fb.jit(function)
+
+        def engine(run: Callable[[fb.Tensor], fb.Tensor] = run) -> fb.Tensor:
+            made = run(x)
+            gpu.wait()
+            return made
+
+        def by_hand(launch: Any = launch) -> None:
+            gpu.launch(launch, [x.storage.data.lease, result.lease])
+            gpu.wait()
+
+        took: dict[Callable[[], object], list[float]] = {engine: [], by_hand: []}
+        for k in range(rounds + 2):
+            for call, times in took.items():
+                start = time.process_time()
+                call()
+                if k > 1:
+                    times.append(time.process_time() - start)
+        want, got = gpu.read(result).reshape(-1), engine().numpy().reshape(-1)
+        if want.size == got.size:
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
+        ours, theirs = (1e3 * median(times) for times in took.values())
+        found[name] = ours, theirs
+    return found
+
+
 ATTENTION = (((4, 128, 128, 32), True), ((4, 512, 512, 64), False), ((32, 64, 64, 16), True))
 """Batch, queries, keys and features, and whether it is causal."""
 
@@ -165,7 +261,7 @@ def host_time(kernels: int, rounds: int, device: str) -> tuple[float, float]:
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--size", "sizes", type=int, multiple=True, default=(256, 512, 1024), show_default=True)
 def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
-    """Print GFLOP/s of square products of float32, the times of attention, and the host time of a kernel."""
+    """Print GFLOP/s of square products of float32, the times of other kernels, and the host time of a kernel."""
     print(f"{fb.device(device)}: {fb.device(device).backend.properties(fb.device(device))['name']}")
     step = ITEMS * max(ROWS, COLUMNS)
     if any(n % step or n < step for n in sizes):
@@ -173,6 +269,8 @@ def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
     for n in sizes:
         for name, (processor, wall) in product(n, rounds, device).items():
             print(f"{n:5} {name:16} {processor:7.2f} GFLOP/s of processor time, {wall:7.2f} of wall time")
+    for name, (ours, theirs) in kernels(rounds, device).items():
+        print(f"{name:20} {ours:7.1f} ms of processor time, {theirs:7.1f} by hand, ratio {ours / theirs:.2f}")
     for shape, causal in ATTENTION:
         found = attention(shape, causal, rounds, device)
         print(f"attention {shape}: " + ", ".join(f"{name} {took:.1f} ms" for name, took in found.items()))
