@@ -39,7 +39,7 @@ def test_every_op_of_the_table_agrees_with_its_reference(
     monkeypatch.setattr(eager, "EXPENSIVE_US", -1.0)
     monkeypatch.setattr(eager, "KEPT", 1 << 20)
     with kernels_of_any_size():
-        report = conformance("cpu", [name], seed=seed, modes=["eager"])
+        report = conformance("cpu", [name], subset="thin", seed=seed, modes=["eager"])
     assert report.ok, report
     assert any(engine._eager._made.values()), "some of them have kernels"
 

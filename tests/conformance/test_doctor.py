@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,16 @@ def only_failures(found: Examination, check: str) -> bool:
     return [f.ok for f in found.findings if f.check == check].count(True) == 0
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Leaves the doctor no other checks than the named ones; examinations with all of them are in other tests."""
+
+    def only(*checks: str) -> None:
+        monkeypatch.setattr(doctor, "_CHECKS", {n: c for n, c in doctor._CHECKS.items() if n in checks})
+
+    return only
+
+
 def test_a_sound_engine_is_well(device: str) -> None:
     found = examine([device], ["add", "matmul", "relu"])
     assert found.ok, found.text()
@@ -44,7 +54,8 @@ def test_a_sound_engine_is_well(device: str) -> None:
     faults.EXAMPLES,
     ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
 )
-def test_it_finds_a_planted_fault_and_names_the_op(fault: faults.Fault, name: str) -> None:
+def test_it_finds_a_planted_fault_and_names_the_op(fault: faults.Fault, name: str, alone: Callable[..., None]) -> None:
+    alone("conformance")
     with faults.planted(fault) as device:
         found = examine([device], [name])
     named = [f for f in found.failures if f.check == "conformance"]
@@ -55,7 +66,8 @@ def test_it_finds_a_planted_fault_and_names_the_op(fault: faults.Fault, name: st
     assert f"[FAILED] {faults.ENGINE}:0 conformance: {name}" in found.text()
 
 
-def test_it_finds_destinations_that_read_zero_by_two_ways() -> None:
+def test_it_finds_destinations_that_read_zero_by_two_ways(alone: Callable[..., None]) -> None:
+    alone("conformance", "destinations")
     with faults.planted(faults.destinations_read_zero()) as device:
         found = examine([device], ["add"])
     assert {f.check for f in found.failures} == {"conformance", "destinations"}
@@ -76,7 +88,9 @@ def test_it_finds_a_wrong_gradient_rule_and_what_it_does_to_training() -> None:
     assert only_failures(found, "gradient rules")
 
 
-def test_it_finds_wrong_random_bits_and_lost_transfers() -> None:
+def test_it_finds_wrong_random_bits_and_lost_transfers(alone: Callable[..., None]) -> None:
+    alone("random bits", "transfers")
+
     def off_by_one(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
         result = right(op, inputs, params, out)
         return result + result.dtype.type(1) if op.name in ("random_bits", "random_uniform") else result
@@ -114,7 +128,8 @@ def spoiled(name, when):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("name", ["add", "take", "sum", "permute"])
-def test_it_finds_what_is_wrong_on_large_tensors_only(name: str) -> None:
+def test_it_finds_what_is_wrong_on_large_tensors_only(name: str, alone: Callable[..., None]) -> None:
+    alone("conformance", "large tensors")
     with faults.planted(spoiled(name, lambda inputs, params: inputs[0].size > 1 << 16)) as device:
         found = examine([device], [name])
     named = [f for f in found.failures if f.check == "large tensors"]
@@ -124,14 +139,17 @@ def test_it_finds_what_is_wrong_on_large_tensors_only(name: str) -> None:
     assert only_failures(found, "large tensors")
 
 
-def test_it_finds_draws_that_are_wrong_far_into_a_batch() -> None:
+def test_it_finds_draws_that_are_wrong_far_into_a_batch(alone: Callable[..., None]) -> None:
+    alone("random bits")
     with faults.planted(spoiled("random_uniform", lambda inputs, params: params["offset"] > 1 << 32)) as device:
         found = examine([device], ["add"])
     assert [f.subject for f in found.failures if f.check == "random bits"] == ["uniform, far into a batch"]
     assert only_failures(found, "random bits")
 
 
-def test_it_finds_a_transfer_that_changes_what_a_nan_carries() -> None:
+def test_it_finds_a_transfer_that_changes_what_a_nan_carries(alone: Callable[..., None]) -> None:
+    alone("transfers")
+
     class Tidy(faults.FaultyBackend):
         def from_host(self, array, device):  # type: ignore[no-untyped-def]
             kept = super().from_host(array, device)
@@ -147,7 +165,9 @@ def test_it_finds_a_transfer_that_changes_what_a_nan_carries() -> None:
     assert [f.subject for f in found.failures if f.check == "transfers"] == ["float32"], found.text()
 
 
-def test_it_finds_what_comes_otherwise_from_another_engine() -> None:
+def test_it_finds_what_comes_otherwise_from_another_engine(alone: Callable[..., None]) -> None:
+    alone("transfers")
+
     class Forgetful(faults.FaultyBackend):
         def from_dlpack(self, external, device):  # type: ignore[no-untyped-def]
             lent = super().from_dlpack(external, device)
@@ -163,14 +183,17 @@ def test_it_finds_what_comes_otherwise_from_another_engine() -> None:
     assert [f.subject for f in found.failures if f.check == "transfers"] == ["int8"], found.text()
 
 
-def test_a_device_named_twice_is_examined_once_and_one_without_values_not_at_all() -> None:
+def test_a_device_named_twice_is_examined_once_and_one_without_values_not_at_all(alone: Callable[..., None]) -> None:
+    alone("destinations")
     checks = [f.check for f in examine(["cpu", "cpu:0"], ["add"]).findings]
     assert checks.count("destinations") == 1
     with pytest.raises(fb.DeviceError, match="knows shapes only"):
         examine(["cpu", "meta"], ["add"])
 
 
-def test_an_engine_that_raises_is_a_finding_and_not_the_end() -> None:
+def test_an_engine_that_raises_is_a_finding_and_not_the_end(alone: Callable[..., None]) -> None:
+    alone("training")
+
     def raises(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
         if op.name == "matmul":
             raise OSError("the driver is gone")

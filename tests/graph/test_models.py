@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import pairs_of
 from rounding import Exact, exact
 
 import firebrick as fb
@@ -194,9 +195,7 @@ def check_training(name: str, device: str, dtype: str, tolerance: float) -> None
     assert run.optimizer.learning_rate == pytest.approx(0.0, abs=1e-9)  # the schedule's end
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("device", ENGINES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "device", "dtype"), pairs_of(MODELS, ENGINES, ["float32", "float64"]))
 def test_eight_steps_of_training_give_the_same_state_and_one_trace(name: str, device: str, dtype: str) -> None:
     check_training(name, device, dtype, rounded(name, device, dtype))
 

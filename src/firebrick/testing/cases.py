@@ -206,23 +206,28 @@ def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Ite
         return
     rng = np.random.default_rng([seed, crc32(f"{op.name} {mode}".encode())])
     class_of = _CLASSES.get(subset)
-    of: Callable[[Row], dict[str, Any]] = (
-        (lambda row: {"class": class_of(row[0])}) if class_of else (lambda row: {"dtype": row[0], "sample": row[1]})
+    of: Callable[[Row], Items] = (
+        (lambda row: (("class", class_of(row[0])),))
+        if class_of
+        else (lambda row: (("dtype", row[0]), ("sample", row[1])))
     )
-    offers = [{o: _pairs(of(row), o) for o in os} for row, os in zip(rows, possible, strict=True)]
-    open_pairs: set[Any] = set().union(*(pairs for offer in offers for pairs in offer.values()))
+    numbers = _Pairs()
+    offers = [{o: numbers.of(of(row), o) for o in os} for row, os in zip(rows, possible, strict=True)]
+    open_pairs = 0
+    for offer in offers:
+        for pairs in offer.values():
+            open_pairs |= pairs
     for row, offer in zip(rows, offers, strict=True):
         o = _best(offer, open_pairs, rng)
-        open_pairs -= offer[o]
+        open_pairs &= ~offer[o]
         yield (row, *o)
     # pairs that one option a row could not cover
     for row, offer in zip(rows, offers, strict=True):
         while open_pairs:
             o = _best(offer, open_pairs, rng)
-            covered = offer[o] & open_pairs
-            if not covered:
+            if not offer[o] & open_pairs:
                 break
-            open_pairs -= covered
+            open_pairs &= ~offer[o]
             yield (row, *o)
 
 
@@ -234,12 +239,33 @@ def _possible(op: Op, sample: Sample) -> list[str]:
     return [d for d in DESTINATIONS if d != "aliased" or outs[0] in ins]
 
 
-def _pairs(of_row: dict[str, Any], option: tuple[str, str]) -> set[Any]:
-    return set(combinations((*of_row.items(), ("layout", option[0]), ("destination", option[1])), 2))
+Items = tuple[tuple[str, Any], ...]
 
 
-def _best(offer: dict[tuple[str, str], set[Any]], open_pairs: set[Any], rng: np.random.Generator) -> tuple[str, str]:
-    options = list(offer)
-    gains = np.asarray([len(offer[o] & open_pairs) for o in options])
-    best = np.flatnonzero(gains == gains.max())
-    return options[int(best[int(rng.integers(len(best)))])]
+class _Pairs:
+    """Sets of pairs of factors as bits of an integer: a bit for each pair that was met."""
+
+    def __init__(self) -> None:
+        self._bits: dict[Any, int] = {}
+        self._of: dict[Any, int] = {}
+
+    def of(self, items: Items, option: tuple[str, str]) -> int:
+        """The pairs among the factors of a row and an option, a layout and a destination."""
+        found = self._of.get((items, option))
+        if found is None:
+            found = 0
+            for pair in combinations((*items, ("layout", option[0]), ("destination", option[1])), 2):
+                bit = self._bits.get(pair)
+                if bit is None:
+                    bit = self._bits[pair] = 1 << len(self._bits)
+                found |= bit
+            self._of[items, option] = found
+        return found
+
+
+def _best(offer: dict[tuple[str, str], int], open_pairs: int, rng: np.random.Generator) -> tuple[str, str]:
+    """An option that covers most of the pairs, drawn where several do."""
+    gains = [(pairs & open_pairs).bit_count() for pairs in offer.values()]
+    most = max(gains)
+    best = [o for o, gain in zip(offer, gains, strict=True) if gain == most]
+    return best[int(rng.integers(len(best)))]

@@ -101,7 +101,7 @@ class Network:
         """Shape of the output, as torch computes it."""
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             model = eval(self.text(ours=False), THEIRS)
             model.train(self.training)
             return tuple(model.double()(torch.as_tensor(self.input)).shape)
@@ -132,7 +132,7 @@ class Drawing:
     def shape_after(self, part: Part, shape: Shape) -> Shape | None:
         """Shape of what a part gives, or None where torch refuses it or it is too large."""
         try:
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model = eval(part.text(ours=False), {**THEIRS})
