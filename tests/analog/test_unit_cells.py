@@ -78,6 +78,9 @@ CELLS: dict[str, analog.UnitCell] = {
 
 
 SLOW = ("dynamic, corrected", "Tiki-Taka of three, own factors")
+SLOWLY = ("Tiki-Taka of three", "Tiki-Taka, buffered", "Tiki-Taka, buffered, of rows", "chopped", "chopped, residual",
+          "chopped, corrected", "dynamic", *SLOW)  # fmt: skip
+"""Cells that learn in 150 updates; others do in 50."""
 
 
 @pytest.fixture(params=[pytest.param(c, id=n, marks=pytest.mark.soak if n in SLOW else ()) for n, c in CELLS.items()])
@@ -108,7 +111,8 @@ def regress(tile: analog.Tile, updates: int, size: int = 5, rate: float = 0.1, e
 
 def test_a_cell_learns(cell: Any) -> None:
     before = float(((X @ TARGET.T) ** 2).mean())
-    assert regress(tile_of(cell), 150) < 0.6 * before
+    slowly = any(cell is CELLS[n] for n in SLOWLY)
+    assert regress(tile_of(cell), 150 if slowly else 50) < 0.6 * before
 
 
 def test_a_cell_has_the_same_bits_on_the_engine_and_in_the_interpreter(cell: Any) -> None:
@@ -233,7 +237,8 @@ def test_transfers_of_rows_are_those_of_columns_of_the_transposed_tile(kind: Any
 def test_a_cell_has_the_same_bits_in_graphs(cell: Any) -> None:
     one, other = tile_of(cell), tile_of(cell)
     step = fb.jit(lambda t, x, d: t.update(x, d, 0.1))
-    for n in (1, 6, 0, 6):
+    few = list(CELLS.values()).index(cell) % 2  # no vector or a single one, in turn
+    for n in (6, few, 6):
         x, d = (fb.asarray(RNG.normal(size=(n, m)).astype(np.float32)) for m in (3, 4))
         np.testing.assert_array_equal(one.update(x, d, 0.1).numpy(), step(other, x, d).numpy())
         for a, b in zip(one.arrays, other.arrays, strict=True):

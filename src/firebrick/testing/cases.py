@@ -207,9 +207,7 @@ def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Ite
     rng = np.random.default_rng([seed, crc32(f"{op.name} {mode}".encode())])
     class_of = _CLASSES.get(subset)
     of: Callable[[Row], Items] = (
-        (lambda row: (("class", class_of(row[0])),))
-        if class_of
-        else (lambda row: (("dtype", row[0]), ("sample", row[1])))
+        (lambda row: (("class", class_of(row[0])),)) if class_of else (lambda row: (("dtype", row[0]), ("sample", row[1])))
     )
     numbers = _Pairs()
     offers = [{o: numbers.of(of(row), o) for o in os} for row, os in zip(rows, possible, strict=True)]
