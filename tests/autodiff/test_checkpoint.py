@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick.autodiff.residuals import Budget, strategy
@@ -394,8 +395,7 @@ def _calls(fn: Callable[..., Any], of: Any, home: str) -> int:
     return sum(row.calls for row in report.rows.values())
 
 
-@pytest.mark.parametrize("make", [_lstm, _chain, _sums])
-@pytest.mark.parametrize("home", ["numpy", "cpu", "torch:cpu"])
+@pytest.mark.parametrize(("home", "make"), turns_of(["numpy", "cpu", "torch:cpu"], [_lstm, _chain, _sums]))
 def test_what_is_run_again_is_bounded_whatever_the_budget(make: Callable[[], Any], home: str) -> None:
     with fb.use_device(home):
         of, fn = make()

@@ -15,7 +15,7 @@ from firebrick.core.op import Op, Sample
 from firebrick.ir import Graph
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
-from firebrick.testing.cases import EXCLUDED, avals_of, samples_of, storable
+from firebrick.testing.cases import EXCLUDED, avals_of, samples_of, storable, thinned
 
 ENGINES = ["numpy", "cpu", "torch:cpu"]
 
@@ -44,37 +44,37 @@ def same(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::firebrick.core.errors.FallbackWarning")
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in turn", "every dtype"])
 @pytest.mark.parametrize("name", [n for n in OPS if n not in EXCLUDED])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_program_of_one_node_gives_the_bits_of_execute(engine: str, name: str) -> None:
+def test_a_program_of_one_node_gives_the_bits_of_execute(engine: str, name: str, every: bool) -> None:
+    """At every sample, in one dtype of each class in turn."""
     if engine.startswith("torch"):
         pytest.importorskip("torch")
     device, op = fb.device(engine), OPS[name]
     backend = device.backend
-    for dtype in op.dtypes:
-        for sample in samples_of(op, dtype, 0):
-            if not storable(device, op, sample):
-                continue
-            ins, outs = avals_of(op, sample)
-            natives = [backend.from_host(np.asarray(x), device) for x in sample.inputs]
-            if not backend.supports(op, tuple(a.dtype for a in ins)):
-                continue
-            executable = backend.compile(one_node(op, sample), device)
-            before = [np.array(backend.to_host(x)) for x in natives]
-            got = executable(natives)
-            want = backend.execute(op, tuple(natives), sample.params)
-            want = want if type(want) is tuple else (want,)
-            told = f"{name} {dtype} {sample.name}\n{executable.source}"
-            assert tuple(backend.describe(g) for g in got) == outs, told
-            if any(n.op is FUSED for n in executable.graph.nodes):  # a compiled kernel, which adds and rounds in its own way
-                arrays = tuple(np.asarray(x) for x in sample.inputs)
-                worst = check_results(op, arrays, sample.params, got, run_reference(op, arrays, sample.params))
-                assert worst.ok, f"{worst} {told}"
-            else:
-                for g, w in zip(got, want, strict=True):
-                    assert same(backend.to_host(g), backend.to_host(w)), told
-            for x, b in zip(natives, before, strict=True):
-                assert same(backend.to_host(x), b), told
+    rows = [(d, k, s) for d in op.dtypes for k, s in enumerate(samples_of(op, d, 0)) if storable(device, op, s)]
+    for dtype, _, sample in rows if every else thinned(rows):
+        ins, outs = avals_of(op, sample)
+        natives = [backend.from_host(np.asarray(x), device) for x in sample.inputs]
+        if not backend.supports(op, tuple(a.dtype for a in ins)):
+            continue
+        executable = backend.compile(one_node(op, sample), device)
+        before = [np.array(backend.to_host(x)) for x in natives]
+        got = executable(natives)
+        want = backend.execute(op, tuple(natives), sample.params)
+        want = want if type(want) is tuple else (want,)
+        told = f"{name} {dtype} {sample.name}\n{executable.source}"
+        assert tuple(backend.describe(g) for g in got) == outs, told
+        if any(n.op is FUSED for n in executable.graph.nodes):  # a compiled kernel, which adds and rounds in its own way
+            arrays = tuple(np.asarray(x) for x in sample.inputs)
+            worst = check_results(op, arrays, sample.params, got, run_reference(op, arrays, sample.params))
+            assert worst.ok, f"{worst} {told}"
+        else:
+            for g, w in zip(got, want, strict=True):
+                assert same(backend.to_host(g), backend.to_host(w)), told
+        for x, b in zip(natives, before, strict=True):
+            assert same(backend.to_host(x), b), told
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])

@@ -82,6 +82,13 @@ FAULTS: dict[str, list[Fault]] = {
     "exchanged tensors look alike": [(walk.Walk, "moved", lambda self, after: [])],
 }
 
+SHOWN = {
+    "the walk does not know getattr and vars": 31, "the walk does not know sys.modules": 48,
+    "the walk sees no ctypes and no mmap": 14, "the walk sees no weak containers": 101, "the walk sees no decimal context": 48,
+    "exchanged tensors look alike": 116,
+}  # fmt: skip
+"""Seeds of programs that show a fault, which are tried first."""
+
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_net_finds_a_planted_fault_within_its_size(fault: str) -> None:
@@ -91,7 +98,7 @@ def test_the_net_finds_a_planted_fault_within_its_size(fault: str) -> None:
             patch.setattr(where, name, value)
         reads.reads_of.cache_clear()
         stack.callback(reads.reads_of.cache_clear)
-        seed = next((s for s in range(SIZE) if _outcome(s, "numpy").wrong), None)
+        seed = next((s for s in (SHOWN.get(fault, 0), *range(SIZE)) if _outcome(s, "numpy").wrong), None)
     assert seed is not None, "no program of the net shows the fault"
     assert not _outcome(seed, "numpy").wrong
 

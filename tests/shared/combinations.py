@@ -48,7 +48,7 @@ def pairs_of(*factors: Iterable[Any]) -> list[Any]:
 
 
 def turns_of(*factors: Iterable[Any]) -> list[Any]:
-    """The product as parameters: each run has every value of each factor, in turn with those of the others, and soak the others.
+    """The product as parameters: each run has every value of each factor, in turn, and soak the others.
 
     Example:
         >>> [p.values for p in turns_of("abc", [0, 1]) if not p.marks]

@@ -149,7 +149,7 @@ def cases(
             for number, sample in enumerate(samples_of(op, dtype, seed))
             if storable(home, op, sample)
         ]
-        rows = _thinned(rows, _CLASSES[subset]) if subset in _CLASSES else rows
+        rows = thinned(rows, subset) if subset in _CLASSES else rows
         for mode in modes:
             programs: dict[tuple[str, int], dict[str, Any]] = {}
             for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed, mode):
@@ -179,8 +179,14 @@ _CLASSES: dict[str, Callable[[str], str]] = {"thin": _class_of, "turns": lambda 
 """Subset → the class of a dtype; every sample is in one dtype of each class."""
 
 
-def _thinned(rows: list[Row], class_of: Callable[[str], str]) -> list[Row]:
-    """Every sample in one dtype of each class, which take turns, and every dtype at some sample."""
+def thinned(rows: list[Row], subset: str = "thin") -> list[Row]:
+    """Every sample in one dtype of each class, which take turns, and every dtype at some sample.
+
+    Args:
+        rows: Dtype, number and sample of each.
+        subset: ``"thin"``, or ``"turns"``, for which all dtypes are of one class.
+    """
+    class_of = _CLASSES[subset]
     members: dict[str, dict[str, None]] = {}
     for dtype, _, _ in rows:
         members.setdefault(class_of(dtype), {})[dtype] = None

@@ -16,7 +16,7 @@ from firebrick.testing import EXCLUDED, cases
 from firebrick.testing.cases import samples_of
 from firebrick.testing.conformance import run_case
 
-STEP = 16
+STEP = 24
 """Of the thin subset's cases of an op, one in so many is run; another seed runs others."""
 ON_HOST = {"cumulative_logsumexp", "cumulative_prod", "nextafter", "prod"}
 """Ops of float32 that this engine leaves to the host, as docs/webgpu.md says, besides the families below."""

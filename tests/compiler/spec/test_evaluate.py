@@ -20,7 +20,7 @@ from firebrick.ir import Graph
 from firebrick.ir import interpret as interpret_graph
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
-from firebrick.testing.cases import samples_of
+from firebrick.testing.cases import samples_of, thinned
 
 Array = np.ndarray[Any, Any]
 FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
@@ -33,24 +33,25 @@ def results_of(body: Graph, arrays: list[Array]) -> list[Array]:
     return [x.reshape(a.shape) for x, a in zip(outs, avals, strict=True)]
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in turn", "every dtype"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
-def test_every_op_that_has_kernels_is_what_its_specification_says(family: str) -> None:
-    """Groups of one node, of every sample in every dtype; long scans, which are made for the blocks of kernels, in float32."""
+def test_every_op_that_has_kernels_is_what_its_specification_says(family: str, every: bool) -> None:
+    """Groups of one node, of every sample in one dtype of each class and of every dtype at some sample; long scans, which are
+    made for the blocks of kernels, in float32."""
     for op in [op for op in OPS.values() if op.reference.__module__ == family]:
         tried = 0
-        for dtype in op.dtypes:
-            for sample in samples_of(op, dtype, 0):
-                if sample.name.startswith("long") and op.kind == "prefix" and dtype != "float32":
-                    continue
-                arrays = [np.asarray(a) for a in sample.inputs]
-                body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
-                if lower.kind_of(body.nodes[0], tuple(body.inputs)) not in KINDS:
-                    continue
-                got = tuple(results_of(body, arrays))
-                want = run_reference(op, tuple(arrays), sample.params)
-                found = check_results(op, tuple(arrays), sample.params, got, want, sample.edges and op.kind == "copy")
-                assert found.ok, f"{op.name} {dtype}, {sample.name}: {found}"
-                tried += 1
+        rows = [(d, k, s) for d in op.dtypes for k, s in enumerate(samples_of(op, d, 0))]
+        rows = [r for r in rows if not (r[2].name.startswith("long") and op.kind == "prefix" and r[0] != "float32")]
+        for dtype, _, sample in rows if every else thinned(rows):
+            arrays = [np.asarray(a) for a in sample.inputs]
+            body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
+            if lower.kind_of(body.nodes[0], tuple(body.inputs)) not in KINDS:
+                continue
+            got = tuple(results_of(body, arrays))
+            want = run_reference(op, tuple(arrays), sample.params)
+            found = check_results(op, tuple(arrays), sample.params, got, want, sample.edges and op.kind == "copy")
+            assert found.ok, f"{op.name} {dtype}, {sample.name}: {found}"
+            tried += 1
         assert tried or not (op.kind and (op.facts or op.scalar or op.access))
 
 

@@ -38,10 +38,11 @@ def test_every_template_has_a_problem() -> None:
     assert made == {c.template.name for c in CASES.values()}
 
 
+@pytest.mark.parametrize("draws", [1, pytest.param(10, marks=pytest.mark.soak)])
 @EVERY
-def test_a_template_computes_the_drawn_problems_that_it_is_valid_for(name: str) -> None:
+def test_a_template_computes_the_drawn_problems_that_it_is_valid_for(name: str, draws: int) -> None:
     rng = np.random.default_rng(len(name))
-    for _ in range(2):
+    for _ in range(draws):
         accepted: list[Posed] = []
         while len(accepted) < 5:
             posed = drawn(CASES[name], rng, accepted[0].constants if accepted else None)
