@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -148,9 +149,21 @@ def _leave_to_no_later_search() -> None:
     gc.freeze()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Imports and collection make millions of objects, of which few are garbage: automatic searches are rare meanwhile."""
     gc.set_threshold(100_000, 50, 100)
+    if hasattr(config, "workerinput") and not getattr(config.option, "xmlpath", None):
+        (worker,) = (p for p in config.pluginmanager.get_plugins() if hasattr(p, "sendevent"))
+        worker.sendevent = partial(_sent, worker.sendevent)
+
+
+def _sent(send: Callable[..., None], name: str, **what: Any) -> None:
+    """A worker sends six messages of each test: those that nobody shows, its beginning and that its fixtures were made and
+    ended well, took half of what it costs to pass a test on."""
+    of = what.get("data", {})
+    unshown = name == "testreport" and of.get("outcome") == "passed" and of.get("when") != "call"
+    if not unshown and name != "logstart":
+        send(name, **what)
 
 
 def pytest_collection_finish() -> None:

@@ -13,7 +13,7 @@ import json
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,10 @@ import pytest
 
 FEW_SECONDS = 30.0
 """Folders that take less than this together are one row of the table."""
+
+
+Phase = tuple[str, str, float, list[tuple[str, float]]]
+"""Of a test: its name, "setup", "call" or "teardown", seconds, and the fixtures that took some."""
 
 
 class Part(NamedTuple):
@@ -74,10 +78,12 @@ class ProcessorTime:
         self.of_fixtures: list[tuple[str, float]] = []
         self.in_tests = 0.0
         self.collecting = 0.0
+        self.worker = hasattr(config, "workerinput")
+        self.phases: list[Phase] = []
         self.tests: set[str] = set()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         path = config.getoption("--times")
-        self.records = Path(path) if path and not hasattr(config, "workerinput") else None
+        self.records = Path(path) if path and not self.worker else None
         if self.records is not None:
             self.records.write_text("")
 
@@ -98,25 +104,31 @@ class ProcessorTime:
     def pytest_runtest_makereport(self) -> Iterator[pytest.TestReport]:
         report = yield
         now = spent()
-        # Attributes of a report go with it from a worker to the process that has the table.
-        report.processor_seconds = now - self.started
-        report.fixture_seconds = self.of_fixtures
+        fixtures = [(name, round(took, 4)) for name, took in self.of_fixtures if took >= 0.01]
+        phase = (report.nodeid, report.when, now - self.started, fixtures)
+        if self.worker:
+            self.phases.append(phase)  # they are sent at the end: not every report of a test goes to the process with the table
+        else:
+            self.add([phase])
         self.in_tests += now - self.started
         self.started, self.of_fixtures = now, []
         return report
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        seconds = getattr(report, "processor_seconds", 0.0)
-        self.tests.add(report.nodeid)
-        self.seconds[report.nodeid] += seconds
+    def add(self, phases: Iterable[Phase]) -> None:
+        """Count phases of tests, and write their records."""
+        lines = []
+        for test, phase, seconds, fixtures in phases:
+            self.tests.add(test)
+            self.seconds[test] += seconds
+            record = {"test": test, "phase": phase, "seconds": round(seconds, 4), "fixtures": dict(fixtures)}
+            lines.append(json.dumps(record) + "\n")
         if self.records is not None:
-            fixtures = {name: round(took, 4) for name, took in getattr(report, "fixture_seconds", ()) if took >= 0.01}
-            record = {"test": report.nodeid, "phase": report.when, "seconds": round(seconds, 4), "fixtures": fixtures}
             with self.records.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.writelines(lines)
 
     def pytest_sessionfinish(self) -> None:
-        if hasattr(self.config, "workerinput"):
+        if self.worker:
+            self.config.workeroutput["processor_phases"] = self.phases
             self.config.workeroutput["processor_seconds"] = spent() - self.in_tests
         elif self.config.getoption("numprocesses", None):
             # Not what children took: they are the workers, each of which reports its own.
@@ -126,7 +138,9 @@ class ProcessorTime:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.collecting += getattr(node, "workeroutput", {}).get("processor_seconds", 0.0)
+        output = getattr(node, "workeroutput", {})
+        self.collecting += output.get("processor_seconds", 0.0)
+        self.add(output.get("processor_phases", ()))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         parts: dict[str, Part] = {}
