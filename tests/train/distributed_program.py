@@ -47,6 +47,9 @@ def furthest(a: Learner, b: Learner) -> float:
     return max(float(np.abs(one[n] - other[n]).max()) for n in one)
 
 
+HOSTS = ("uneven", "small buckets")
+"""Ways that call every collective, in one piece and in several."""
+
 TRANSPORT = ("uneven", "a rank without rows", "synchronised", "small buckets", "long notes")
 """The ways that between them call every collective, with empty and uneven shares, in one piece and in several."""
 
@@ -307,7 +310,9 @@ def die(rank: int) -> None:
 if __name__ == "__main__":
     {
         "compare": compare,
-        "transport": lambda: compare(*TRANSPORT, epochs=2),  # each epoch calls all that another one does
+        "short": lambda: compare(epochs=2),  # each epoch calls all that another one does
+        "hosts": lambda: compare(*HOSTS, epochs=2),
+        "transport": lambda: compare(*TRANSPORT, epochs=2),
         "settings": unlike_settings,
         "die": lambda: die(int(sys.argv[2])),
     }[sys.argv[1]]()

@@ -39,21 +39,21 @@ def check(said: str, ways: int = 17) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.soak)])
-def test_weights_after_50_steps_are_those_of_one_device(processes: int) -> None:
-    done = launched(processes, "compare")
+@pytest.mark.parametrize(
+    ("processes", "ways"), [(2, "short"), *(pytest.param(n, "compare", marks=pytest.mark.soak) for n in (2, 4))]
+)
+def test_weights_after_20_steps_and_in_soak_50_are_those_of_one_device(processes: int, ways: str) -> None:
+    done = launched(processes, ways)
     assert done.returncode == 0, done.stdout + done.stderr
     check(done.stdout)
 
 
-# On another transport, the ways that differ in what is sent; the others in soak
-everything = pytest.mark.parametrize(
-    ("ways", "count"), [("transport", 12), pytest.param("compare", 17, marks=pytest.mark.soak)]
-)
+# On another transport, the ways that differ in what is sent; over hosts two of them; the others in soak
+EVERYTHING = pytest.param("compare", 17, marks=pytest.mark.soak)
 
 
 @pytest.mark.slow
-@everything
+@pytest.mark.parametrize(("ways", "count"), [("transport", 12), EVERYTHING])
 def test_two_ranks_of_mpi_give_the_weights_of_one_device(ways: str, count: int) -> None:
     need_mpi()
     done = launched(2, ways, options=("--backend", "mpi"))
@@ -62,7 +62,7 @@ def test_two_ranks_of_mpi_give_the_weights_of_one_device(ways: str, count: int) 
 
 
 @pytest.mark.slow
-@everything
+@pytest.mark.parametrize(("ways", "count"), [("hosts", 9), EVERYTHING])
 def test_three_hosts_give_the_weights_of_one_device(ways: str, count: int) -> None:
     with three_hosts() as names:
         started = []
