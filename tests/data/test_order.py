@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 from firebrick.data import (
     ArrayDataset,
@@ -121,8 +122,7 @@ def deviations(drawn: Array, count: int) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("vary", ["seed", "epoch"])
-@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize(("count", "vary"), turns_of(SIZES, ["seed", "epoch"]))
 def test_orders_look_random(count: int, vary: str) -> None:
     orders = 4000 if count < SORTED else 400
     length = np.arange(min(count, 2000))

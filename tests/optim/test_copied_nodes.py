@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import pairs_of
 
 import firebrick as fb
 from firebrick import nn, optim
@@ -79,9 +80,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Repeats]:
     return made
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("dtypes", [("float32",), ("bfloat16", "float32")], ids=str)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("name", "dtypes", "scaled"), pairs_of(OPTIMIZERS, [("float32",), ("bfloat16", "float32")], [False, True])
+)
 def test_copied_nodes_are_those_of_tracing_each_parameter(
     name: str, dtypes: Sequence[str], scaled: bool, monkeypatch: pytest.MonkeyPatch, counted: list[Repeats]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,17 @@ SPLITS: list[tuple[list[str], Any]] = [
 ]
 
 
+@cache
+def on_one_device(optimizer: str) -> Learner:
+    return trained(SingleDevice("cpu:0"), optimizer, clip_norm=0.3)
+
+
 @pytest.mark.parametrize(("devices", "shares"), SPLITS, ids=lambda v: str(v).replace(" ", ""))
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_weights_after_50_steps_are_those_of_one_device(devices: Any, shares: Any, optimizer: str, accumulate: int) -> None:
     # with dropout, clipping and a smaller last batch
-    alone = trained(SingleDevice("cpu:0"), optimizer, clip_norm=0.3)
+    alone = on_one_device(optimizer)
     split = trained(DataParallel(devices, shares), optimizer, clip_norm=0.3, accumulate=accumulate)
     assert split.step == alone.step == 50
     assert furthest(alone, split) < 1e-10
