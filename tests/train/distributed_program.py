@@ -310,8 +310,7 @@ def die(rank: int) -> None:
 if __name__ == "__main__":
     {
         "compare": compare,
-        "short": lambda: compare(epochs=2),  # each epoch calls all that another one does
-        "hosts": lambda: compare(*HOSTS, epochs=2),
+        "hosts": lambda: compare(*HOSTS, epochs=2),  # each epoch calls all that another one does
         "transport": lambda: compare(*TRANSPORT, epochs=2),
         "settings": unlike_settings,
         "die": lambda: die(int(sys.argv[2])),
