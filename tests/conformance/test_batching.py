@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick.core.errors import ConfigError
@@ -32,8 +33,11 @@ def rule(name: str, batch: object) -> Iterator[None]:
         object.__setattr__(op, "batch", right)
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
-def test_every_op_of_all_examples_agrees_with_its_reference(device: str, family: str, seed: int) -> None:
+@pytest.mark.parametrize(("family", "device"), turns_of(FAMILIES, ["numpy", "cpu", "torch:cpu"]))
+def test_every_op_of_all_examples_agrees_with_its_reference(family: str, device: str, seed: int) -> None:
+    """By rules that are written with ops, which engines compute as in other tests: so each family is on one engine, in turn."""
+    if device.startswith("torch"):
+        pytest.importorskip("torch", reason="torch, for the engine torch:cpu")
     report = check_batching(device, of_family(family), seed=seed)
     assert report.ok, report
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick.core import trees
@@ -350,7 +351,8 @@ def test_a_while_loop_finds_its_number_of_steps_at_each_run(home: str) -> None:
     assert run.traces <= 2  # untracked and tracked
 
 
-@pytest.mark.parametrize("start", [0.1, 0.9, 9.0], ids=["many steps", "some steps", "no step"])
+# many, some and no steps
+@pytest.mark.parametrize(("start", "home"), turns_of([0.1, 0.9, 9.0], ["cpu", "numpy", "torch:cpu"]), indirect=["home"])
 def test_derivatives_of_a_while_loop_of_any_order_and_in_any_mode_are_eagers(home: str, start: float) -> None:
     x, w = draw(0, 3) * 0.1 + start, draw(1, 3) * 0.2
 

@@ -58,7 +58,7 @@ def test_an_interrupted_step_has_changed_everything_or_nothing(make: Callable[..
     places = interrupted(step, None, *OWN)
     after = bits(learner)
     assert places > 500
-    for at in range(1, places + 1, 11):
+    for at in range(1, places + 1, 23):
         learner, step = made()
         assert bits(learner) == before
         interrupted(step, at, *OWN)
