@@ -13,6 +13,8 @@ from safetensors.numpy import load_file
 
 import firebrick as fb
 from firebrick.backends.webgpu.web_plan import PAGE, web_plan
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import complex128
 from firebrick.interop import web
 from firebrick.interop.web import exporting
 from firebrick.ir import Graph
@@ -264,3 +266,10 @@ def test_names_of_inputs_are_those_of_the_function() -> None:
     assert exporting._names_of(lambda image, scale, *more: image, 4) == ["image", "scale", "input2", "input3"]
     assert exporting._names_of(fb.nn.Sequential(fb.nn.ReLU()), 1) == ["input"]
     assert exporting._names_of(fb.nn.Linear(2, 2), 1) == ["x"]
+
+
+def test_views_of_elements_that_webgpu_lacks_are_refused_by_name() -> None:
+    graph = Graph([Aval((2, 3), complex128)])
+    graph.outputs = graph.add(OPS["permute"], 0, axes=(1, 0))
+    with pytest.raises(fb.UnsupportedError, match=r"permute: elements of at most 8 bytes.*\(received complex128\[3,2\]\)"):
+        web_plan(graph)

@@ -35,7 +35,7 @@ _TEST = "MUTATION_TEST"  # the test that runs, for the processes that it starts
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 ENOUGH = 4.0  # seconds of processor time after which no more parameters of a test function are measured
 ENOUGH_OF_OPS = 150.0  # the same for conformance, and for other tests of which each parameter is other ops
-_OF_OPS = re.compile(r"^tests/conformance/|_every_(op|sample)")
+_OF_OPS = re.compile(r"^tests/conformance/|_every_(op|sample)|/test_pinned.py")
 LONGEST = 900.0  # seconds that the tests of one file may take while they are measured
 
 

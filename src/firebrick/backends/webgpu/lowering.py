@@ -192,8 +192,14 @@ def lowered_body(body: Graph, driver: Measured, form_of: Callable[[kinds.KernelS
 
 
 def lowered_view(view: View, source: Aval, result: Aval, driver: Measured) -> LoweredGroup:
-    """The launch that copies a view of an array."""
-    bits = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}[result.dtype.itemsize]  # copies move bits
+    """The launch that copies a view of an array.
+
+    Raises:
+        DTypeError: The device has no elements so large.
+    """
+    bits = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}.get(result.dtype.itemsize)  # copies move bits
+    if bits is None:
+        raise DTypeError("elements of at most 8 bytes, as WebGPU has no float64", str(result), "cast it to complex64")
     b = Builder("view", result.shape)
     at = b.address(b.place(view), b.positions)
     b.store(Buffer(RESULT, 0), bits, local("item", "int64"), b.read(Buffer(INPUT, 0), bits, at))

@@ -246,7 +246,13 @@ class _Scope:
         if view.in_rows and view.offset == 0 and result.size == source.size:
             self.owner[v] = self.owner[n.inputs[0]]
             return []
-        return [_Part(n.op.name, lowered_view(view, source, result, PAGE), n.inputs[:1], (v,))] if result.size else []
+        if not result.size:
+            return []
+        try:
+            return [_Part(n.op.name, lowered_view(view, source, result, PAGE), n.inputs[:1], (v,))]
+        except DTypeError as e:
+            self.program.refused.setdefault(f"{n.op.name}: {e.expected} (received {e.received})")
+            return []
 
     def steps(self, part: _Part, kept: Collection[int], places: Mapping[int, int]) -> list[WebStep]:
         """The steps of a part, whose results get buffers."""

@@ -1,0 +1,149 @@
+"""Graphs as pinned programs: samples of the op table, drawn graphs, kernels of the kernel language, training, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from custom_groups import picked_group, program_group
+from kernel_programs import PROGRAMS
+from naive_forms import WITH_KERNELS, Group, groups
+
+import firebrick as fb
+from firebrick import nn, optim
+from firebrick.ir import Graph
+from pinned.drawn import KINDS, Drawn, drawn
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def _samples(op: str) -> tuple[Group, ...]:
+    return tuple(groups(op))
+
+
+def _of_op(name: str) -> Drawn:
+    op, _, number = name.partition(" ")
+    found = _samples(op)[int(number)]
+    return Drawn(found.body, {}, (), list(found.arrays))
+
+
+def _of_kernel(name: str) -> Drawn:
+    """A call of a kernel of the kernel language."""
+    kernel, _, size = name.rpartition(" ")
+    found = picked_group(int(size) + 1) if kernel == "picked" else program_group(kernel, int(size))
+    assert found is not None
+    return Drawn(found.body, {}, (), list(found.arrays))
+
+
+def _adam(model: nn.Module) -> Any:
+    return optim.AdamW(model, lr=1e-3)
+
+
+def _sgd(model: nn.Module) -> Any:
+    return optim.SGD(model, lr=0.1, momentum=0.9)
+
+
+def _digits() -> tuple[nn.Module, Any, tuple[fb.Tensor, ...]]:
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6 * 4 * 4, 10)
+    )
+    return model, _sgd, (fb.ones((5, 1, 8, 8)), fb.zeros(5, dtype=fb.int64))
+
+
+def _perceptron() -> tuple[nn.Module, Any, tuple[fb.Tensor, ...]]:
+    model = nn.Sequential(nn.Linear(7, 33), nn.GELU(), nn.LayerNorm(33), nn.Linear(33, 1))
+    return model, _adam, (fb.ones((17, 7)), fb.zeros((17, 1)))
+
+
+class _Language(nn.Module):
+    """An embedding, attention and a recurrent layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 16)
+        self.attention = nn.MultiheadAttention(16, 2)
+        self.recurrent = nn.LSTM(16, 8)
+        self.out = nn.Linear(8, 11)
+
+    def forward(self, at: fb.Tensor) -> fb.Tensor:
+        x = self.table(at)
+        x = x + self.attention(x)
+        found = self.recurrent(x)
+        x = found[0] if isinstance(found, tuple) else found
+        return self.out(x)[:, -1]
+
+
+def _language() -> tuple[nn.Module, Any, tuple[fb.Tensor, ...]]:
+    return _Language(), _adam, (fb.zeros((3, 5), dtype=fb.int64), fb.zeros(3, dtype=fb.int64))
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Any, tuple[fb.Tensor, ...]]]] = {
+    "digits": _digits, "perceptron": _perceptron, "language": _language,
+}  # fmt: skip
+
+
+def _of_step(name: str) -> Drawn:
+    """A step of training of a small model."""
+    with fb.use_device("cpu"):
+        fb.random.seed(0)
+        model, optimizer_of, (x, y) = MODELS[name]()
+        optimizer = optimizer_of(model)
+
+        @fb.jit
+        def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+            def loss(model: Any) -> Any:
+                found = model(x)
+                return fb.cross_entropy(found, y) if y.dtype is fb.int64 else fb.mean((found - y) ** 2)
+
+            value, grads = fb.value_and_grad(loss)(model)
+            optimizer.update(model, grads)
+            return value
+
+        graph: Graph = step.graph(model, optimizer, x, y)
+    bounds = {k: 10 for k, a in enumerate(graph.inputs) if a.dtype.kind == "int" and a.ndim}
+    donate = tuple(k for k, a in enumerate(graph.inputs) if a.size > 20 and a.dtype.kind == "float")
+    return Drawn(graph, bounds, donate)
+
+
+def _loops() -> dict[str, Callable[..., Any]]:
+    def scanned(x: Any, w: Any) -> Any:
+        return fb.scan(lambda c, v: (fb.tanh(c @ w + v), fb.sum(c)), x[0], x)
+
+    def counted(x: Any, w: Any) -> Any:
+        return fb.while_loop(lambda c: fb.sum(c) < 100.0, lambda c: c * 2.0 + fb.max(w), fb.abs(x[0]) + 1.0)
+
+    def chosen(x: Any, w: Any) -> Any:
+        return fb.cond(fb.sum(x) > 0, lambda a: a @ w, lambda a: fb.softmax(a, axis=-1) * 2.0, x[0])
+
+    return {"scan": scanned, "while": counted, "cond": chosen}
+
+
+def _of_loop(name: str) -> Drawn:
+    with fb.use_device("cpu"):
+        graph: Graph = fb.jit(_loops()[name]).graph(fb.ones((5, 3, 9)), fb.ones((9, 9)))
+    return Drawn(graph, {}, ())
+
+
+FAMILIES: dict[str, Callable[[str], Drawn]] = {
+    "op": _of_op, "kernel": _of_kernel, "step": _of_step, "loop": _of_loop,
+    **{kind: lambda seed, kind=kind: drawn(kind, int(seed)) for kind in KINDS},
+}  # fmt: skip
+"""Families of graphs: name within the family → graph."""
+
+
+def candidates(seeds: int) -> Iterator[str]:
+    """Names of graphs to choose from."""
+    yield from (f"step:{n}" for n in MODELS)
+    yield from (f"loop:{n}" for n in _loops())
+    for kind in KINDS:
+        yield from (f"{kind}:{seed}" for seed in range(seeds))
+    for name, p in PROGRAMS.items():
+        for size in p.sizes:
+            if program_group(name, size) is not None:
+                yield f"kernel:{name} {size}"
+    yield from (f"kernel:picked {n}" for n in (5, 40))
+    for op in WITH_KERNELS:
+        yield from (f"op:{op} {k}" for k in range(len(_samples(op))))
