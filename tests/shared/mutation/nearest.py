@@ -14,7 +14,7 @@ from mutation.collecting import Shard
 from mutation.points import Mutant
 
 SIGNATURES = "tests/test_defaults.py::"  # looks at what is public, and executes nothing of it
-PINNED = "tests/compiler/test_pinned.py::"  # each parameter is another program, which may show another change
+PINNED = "tests/compiler/test_pinned.py::"  # cheap, shows a change of any text; each parameter is another program
 TRANSLATED = {"compiler/templates/": "tests/compiler/templates/"}  # text of kernels, which Python does not execute → its tests
 
 
@@ -105,12 +105,14 @@ class Map:
             for t in tests:
                 here[t] += size
         cost = {t: (self.seconds[t] + 0.02) * self.sizes[t] / max(here[t], 1) for t in found if self.names[t] not in self.never}
+        cost |= {t: c / 50 for t, c in cost.items() if self.names[t].startswith(PINNED)}
         cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES) or t in read}
         ranked, alike = [], defaultdict(int)
         for t in sorted(cost, key=lambda t: (cost[t], self.names[t])):
             function = self.names[t].partition("[")[0]
             alike[function] += not function.startswith(PINNED)
-            ranked.append((cost[t] * max(1, alike[function]), self.names[t], t))  # another parameter of a test finds less that is new
+            # another parameter of a test finds less that is new
+            ranked.append((cost[t] * max(1, alike[function]), self.names[t], t))
         return [Asked(self.names[t], self.seconds[t], found[t]) for _, _, t in sorted(ranked)]
 
     def executed(self, mutant: Mutant) -> bool:

@@ -217,9 +217,15 @@ class Drawing:
         made = [v for _, _, _, found in self.nodes for v in found]
         if rng.random() < 0.15 and made:
             outputs.append(rng.choice(made))
+        wanted = {id(v) for v in outputs}
+        used = []  # passes leave no node whose results nothing reads
+        for node in reversed(self.nodes):
+            if wanted.intersection(id(v) for v in node[3]):
+                used.append(node)
+                wanted.update(id(v) for v in node[1])
         graph = Graph([v.aval for v in self.inputs])
         numbers = {id(v): k for k, v in enumerate(self.inputs)}
-        for op, operands, params, found in self.nodes:
+        for op, operands, params, found in reversed(used):
             for v, k in zip(found, graph.add(op, *(numbers[id(v)] for v in operands), **params), strict=True):
                 numbers[id(v)] = k
         graph.outputs = tuple(numbers[id(v)] for v in outputs)
@@ -517,6 +523,94 @@ def _random(d: Drawing) -> Results:
     return (d.after(d.op("random_uniform", key, shape=shape, offset=offset, dtype=dtype(of))),)
 
 
+def _channels(d: Drawing) -> Results:
+    """Convolutions of images with several channels, for which there are other algorithms."""
+    rng = d.rng
+    of = rng.choice(("float32", "float32", "float32", "float64"))
+    size = (rng.choice((8, 12, 14, 16, 17, 28, 32, 33)), rng.choice((8, 13, 14, 16, 28, 32, 40)))
+    k = rng.choice((1, 3, 3, 3, 5))
+    kernel, batch = (k, rng.choice((k, k, 1))), rng.choice((1, 2, 3, 4, 8))
+    stride, edge = rng.choice(((1, 1), (1, 1), (1, 1), (2, 2), (2, 1))), rng.choice((0, k // 2))
+    groups = rng.choice((1, 1, 1, 2, 4, 16))
+    inside, outside = (rng.choice((1, 3, 8, 16) if groups > 1 else (1, 3, 8, 16, 32, 64)) for _ in range(2))
+    if groups == 16 and rng.random() < 0.7:
+        inside, outside = 1, rng.choice((1, 1, 2))
+    channels, out = groups * inside, groups * outside
+    padding = ((edge, edge), (edge if kernel[1] > 1 else 0,) * 2)
+    places = [(n + 2 * p[0] - f) // s + 1 for n, p, f, s in zip(size, padding, kernel, stride, strict=True)]
+    if batch * out * inside * prod(kernel) * prod(places) > 1 << 27 or min(places) < 1:
+        raise Impossible
+    g: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": (1, 1), "groups": groups}
+    image, weight, result = [batch, channels, *size], [out, inside, *kernel], [batch, out, *places]
+
+    def given(shape: list[int]) -> Value:
+        return d.input(shape, of) if rng.random() < 0.8 else d.seen(shape, of)
+
+    match rng.choice(("conv", "conv_input", "conv_weight")):
+        case "conv":
+            y = d.op("conv", given(image), given(weight), **g)
+            if rng.random() < 0.5:
+                y = d.op("relu", d.op("add", y, d.input((out, 1, 1), of)))
+        case "conv_input":
+            y = d.op("conv_input", given(result), given(weight), size=size, **g)
+        case _:
+            y = d.op("conv_weight", given(image), given(result), kernel=kernel, **g)
+    return (y,)
+
+
+def _long(d: Drawing) -> Results:
+    """Few long lines, and results of many bytes."""
+    rng, of = d.rng, d.rng.choice(("float32", "float32", "float64", "int32", "bfloat16", "int64"))
+    n = rng.choice((20_000, 32_768, 40_001, 65_537, 150_000, 300_000))
+    shape = rng.choice(((n,), (n,), (1, n), (2, n), (3, n), (n, 1), (n, 3)))
+    axis = max(range(len(shape)), key=lambda a: shape[a])
+    x = d.worked(shape, of) if rng.random() < 0.5 else d.input(shape, of)
+    floating = dtype(of).kind == "float"
+    match rng.choice(("sum", "sum", "softmax", "sort", "top_k", "prefix", "argmax", "map", "all", "variance")):
+        case "softmax" if floating:
+            y = d.op("softmax", x, axis=axis)
+        case "sort":
+            return d.op("sort", x, axis=axis, descending=rng.random() < 0.5)  # type: ignore[no-any-return]
+        case "top_k":
+            return d.op("top_k", x, k=rng.choice((1, 5, n // 3)), axis=axis, largest=True)  # type: ignore[no-any-return]
+        case "prefix":
+            y = d.op(rng.choice(("cumulative_sum", "cumulative_sum")), x, axis=axis, reverse=rng.random() < 0.5)
+        case "argmax":
+            y = d.op("argmax", x, axis=axis, keepdims=False)
+        case "map":
+            y = d.mapped(d.mapped(x))
+        case "all":
+            y = d.op("max", x, axes=tuple(range(len(shape))), keepdims=False)
+        case "variance" if floating:
+            centred = d.op("subtract", x, d.op("mean", x, axes=(axis,), keepdims=True))
+            y = d.op("sum", d.op("multiply", centred, centred), axes=(axis,), keepdims=rng.random() < 0.5)
+        case _:
+            y = d.op(rng.choice(("sum", "mean", "min") if floating else ("sum", "max", "min")), x, axes=(axis,), keepdims=False)
+    return (d.after(y),) if rng.random() < 0.5 else (y,)
+
+
+def _table(d: Drawing) -> Results:
+    """Updates of a large table by sums over few of its rows."""
+    rng, of = d.rng, d.rng.choice(("float32", "float32", "float64", "bfloat16"))
+    wide = rng.choice((1, 4, 8, 16, 33))
+    rows, count = (1 << 16) // wide + rng.choice((1, 100)), rng.choice((1, 7, 64, 300))
+    p, at, g = d.input((rows, wide), of), d.input((count,), "int64", rows), d.worked((count, wide), of)
+    zeros = d.op("broadcast_to", d.constant(0, of), shape=(rows, wide))
+    sums = d.op("index_add", zeros, at, g, axis=0)
+    rate = d.constant(2, of) if rng.random() < 0.5 else d.input((), of)
+    match rng.choice(("descent", "descent", "momentum", "both", "square")):
+        case "descent":
+            y = d.op("subtract", p, d.op("multiply", sums, rate) if rng.random() < 0.8 else sums)
+        case "momentum":
+            y = d.op("add", d.op("multiply", p, rate), sums)
+        case "both":
+            m = d.op("add", d.op("multiply", d.input((rows, wide), of), rate), sums)
+            return d.op("subtract", p, d.op("multiply", m, rate)), m
+        case _:
+            y = d.op("add", p, d.op("multiply", sums, sums))
+    return (y,)
+
+
 MIXED = (
     "map", "map", "map", "sum", "matmul", "softmax", "permute", "reshape", "take", "concat", "norm", "sort", "cumulative",
     "pad", "split", "broadcast",
@@ -571,7 +665,7 @@ def _mixed(d: Drawing) -> Results:
 KINDS: dict[str, Callable[[Drawing], Results]] = {
     "map": _map, "views": _views, "reduce": _reduce, "norm": _norm, "product": _product, "convolution": _convolution,
     "window": _window, "indices": _indices, "prefix": _prefix, "sort": _sort, "attention": _attention, "random": _random,
-    "mixed": _mixed,
+    "mixed": _mixed, "channels": _channels, "long": _long, "table": _table,
 }  # fmt: skip
 """Classes of drawn graphs."""
 

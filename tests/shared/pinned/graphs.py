@@ -118,7 +118,35 @@ def _loops() -> dict[str, Callable[..., Any]]:
     def chosen(x: Any, w: Any) -> Any:
         return fb.cond(fb.sum(x) > 0, lambda a: a @ w, lambda a: fb.softmax(a, axis=-1) * 2.0, x[0])
 
-    return {"scan": scanned, "while": counted, "cond": chosen}
+    def by_rows(x: Any, w: Any) -> Any:
+        wide = fb.broadcast_to(x[:, :1], (5, 200, 9))
+        return fb.scan(lambda c, v: (fb.tanh(c @ w + v) * 0.5, c), wide[0] * 2.0, wide, reverse=True)
+
+    def summed(x: Any, w: Any) -> Any:
+        return fb.grad(lambda w: fb.sum(fb.scan(lambda c, v: (fb.sin(c @ w) + v, c), x[0], x)[0]))(w)
+
+    return {"scan": scanned, "while": counted, "cond": chosen, "rows": by_rows, "gradient": summed}
+
+
+GRADIENTS = ("black_scholes", "jacobi", "heat", "wave")
+
+
+def _of_gradient(name: str) -> Drawn:
+    """The gradient of a kernel without loops, by operations on whole arrays."""
+    kernel, arguments = PROGRAMS[name].kernel, PROGRAMS[name].inputs(np.random.default_rng(5), 5)
+    places = [k for k, a in enumerate(arguments) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+
+    def total(*given: Any) -> Any:
+        merged = list(arguments)
+        for k, x in zip(places, given, strict=True):
+            merged[k] = x
+        found = kernel(*merged)
+        return sum(fb.sum(x * x) for x in (found if isinstance(found, tuple) else (found,)))
+
+    with fb.use_device("cpu"):
+        given = [fb.asarray(arguments[k]) for k in places]
+        graph: Graph = fb.jit(fb.grad(total)).graph(*given)
+    return Drawn(graph, {}, ())
 
 
 def _of_loop(name: str) -> Drawn:
@@ -128,7 +156,7 @@ def _of_loop(name: str) -> Drawn:
 
 
 FAMILIES: dict[str, Callable[[str], Drawn]] = {
-    "op": _of_op, "kernel": _of_kernel, "step": _of_step, "loop": _of_loop,
+    "op": _of_op, "kernel": _of_kernel, "step": _of_step, "loop": _of_loop, "gradient": _of_gradient,
     **{kind: lambda seed, kind=kind: drawn(kind, int(seed)) for kind in KINDS},
 }  # fmt: skip
 """Families of graphs: name within the family → graph."""
@@ -138,6 +166,7 @@ def candidates(seeds: int) -> Iterator[str]:
     """Names of graphs to choose from."""
     yield from (f"step:{n}" for n in MODELS)
     yield from (f"loop:{n}" for n in _loops())
+    yield from (f"gradient:{n}" for n in GRADIENTS)
     for kind in KINDS:
         yield from (f"{kind}:{seed}" for seed in range(seeds))
     for name, p in PROGRAMS.items():
