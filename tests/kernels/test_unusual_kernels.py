@@ -45,6 +45,21 @@ def test_a_global_that_changes_between_calls(monkeypatch: pytest.MonkeyPatch) ->
     assert _same(scaled, x)[0].tolist() == [1, 4, 7]
 
 
+@K
+def noted(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    i = K.index()
+    """A text is no statement,"""
+    if x[i] > 1:
+        ...
+    else:
+        "nor is an ellipsis."
+    out[i] = x[i] + 1
+
+
+def test_texts_and_ellipses_between_statements_do_nothing() -> None:
+    assert _same(noted, np.arange(3))[0].tolist() == [1, 2, 3]
+
+
 def _kernel_of(weight: Any) -> Any:
     @K
     def weighted(x: K.In[fb.float64, "n"], out: K.Out[fb.float64, "n"]):

@@ -18,11 +18,15 @@ def answer(request):
         return {"ended": "it lost the device"}
     if request["step"] == "raise":
         raise OSError("no memory")
+    if request["step"] == "overwrite":
+        os.write(own, b"no answer\\n")
     if request["step"] == "exit":
         os._exit(7)
     return [request["step"], os.getpid()]
 
 def main():
+    global own
+    own = os.dup(1)  # where answers go
     answer_requests(answer)
 """
 
@@ -45,5 +49,7 @@ def test_a_process_that_lost_its_device_or_ended_is_replaced(process: TrialProce
     assert not process.running
     _, second = process.ask({"step": "work"}, 60.0)
     assert second != first
+    assert reason_of(process.ask({"step": "overwrite"}, 60.0)) == "it overwrote the memory of its process"
+    assert not process.running
     assert reason_of(process.ask({"step": "exit"}, 60.0)) == "it ended the process (exit code 7)"
     assert not process.running

@@ -159,6 +159,12 @@ def test_records_of_other_sources_are_not_used(monkeypatch: pytest.MonkeyPatch) 
     assert name(problem(65), variants("fast")) == DEFAULT
 
 
+def test_choices_are_in_the_order_of_their_last_use() -> None:
+    for n in (64, 65, 64):
+        choice.chosen(problem(n), variants())
+    assert [c.problem for c in choice.choices()] == [problem(65), problem(64)]
+
+
 def test_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST", 5)
     for n in range(9):

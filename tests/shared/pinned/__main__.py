@@ -26,7 +26,7 @@ from pinned.records import Records
 @click.option("--more", type=float, metavar="SECONDS", help="Choose further programs, which execute more than those pinned.")
 @click.option("--seed", default=0, show_default=True, help="Of the order in which candidates are tried.")
 @click.option("--seeds", default=150, show_default=True, help="Drawn programs of each class to choose from.")
-@click.option("--only", default="", help="Programs whose names begin so.")
+@click.option("--only", default="", help="Programs whose names begin so, separated by commas; of --more, those that are tried.")
 def main(
     write: bool, everything: bool, show: str | None, add: tuple[str, ...], choose: float | None, more: float | None, seed: int,
     seeds: int, only: str,
@@ -46,10 +46,12 @@ def main(
         from pinned.choosing import units
 
         kept = [] if choose is not None else names
-        names, executed, arcs = chosen_of(units(seeds, Random(seed)), choose or more or 0.0, kept)
+        names, executed, arcs = chosen_of(
+            [u for u in units(seeds, Random(seed)) if u.startswith(tuple(only.split(",")))], choose or more or 0.0, kept
+        )
         seconds, size = (sum(getattr(executed[n], f) for n in names) for f in ("seconds", "size"))
         click.echo(f"{len(names)} programs, {seconds:.1f} s, {size:,} characters, {len(arcs.numbers):,} branches and lines")
-    changed = _changed(known, [n for n in names if n.startswith(only)], everything)
+    changed = _changed(known, [n for n in names if more or n.startswith(tuple(only.split(",")))], everything)
     if not write:
         for unit, lines in changed.items():
             click.echo(records.difference(unit, known[unit][1] if unit in known else [], lines))

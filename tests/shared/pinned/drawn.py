@@ -558,6 +558,31 @@ def _channels(d: Drawing) -> Results:
     return (y,)
 
 
+def _blocks(d: Drawing) -> Results:
+    """Products of several blocks along each axis, or of one row or column, in parts of k or not."""
+    rng, of = d.rng, d.rng.choice(("float32", "float32", "float32", "float64", "bfloat16", "float16"))
+    sizes = (1, 2, 5, 33, 96, 129, 256, 300, 513, 700, 1024, 2050)
+    m, n, k = (rng.choice(sizes) for _ in range(3))
+    if rng.random() < 0.2:
+        k = rng.choice((5000, 20_000))
+    batch = [rng.choice((2, 3, 7))] if rng.random() < 0.3 else []
+    if m * n * k * prod(batch) > 1 << 28:
+        raise Impossible
+
+    def side(rows: int, columns: int) -> Value:
+        if rng.random() < 0.4:
+            x = d.input((*batch, columns, rows), of)
+            return d.op("permute", x, axes=(*range(len(batch)), len(batch) + 1, len(batch)))  # type: ignore[no-any-return]
+        return d.input((*batch, rows, columns), of)
+
+    y = d.op("matmul", side(m, k), side(k, n))
+    if rng.random() < 0.3:
+        y = d.op("relu", d.op("add", y, d.input((n,), of)))
+    if rng.random() < 0.2:
+        y = d.op("permute", y, axes=(*range(len(batch)), len(batch) + 1, len(batch)))
+    return (y,)
+
+
 def _long(d: Drawing) -> Results:
     """Few long lines, and results of many bytes."""
     rng, of = d.rng, d.rng.choice(("float32", "float32", "float64", "int32", "bfloat16", "int64"))
@@ -665,7 +690,7 @@ def _mixed(d: Drawing) -> Results:
 KINDS: dict[str, Callable[[Drawing], Results]] = {
     "map": _map, "views": _views, "reduce": _reduce, "norm": _norm, "product": _product, "convolution": _convolution,
     "window": _window, "indices": _indices, "prefix": _prefix, "sort": _sort, "attention": _attention, "random": _random,
-    "mixed": _mixed, "channels": _channels, "long": _long, "table": _table,
+    "mixed": _mixed, "channels": _channels, "blocks": _blocks, "long": _long, "table": _table,
 }  # fmt: skip
 """Classes of drawn graphs."""
 

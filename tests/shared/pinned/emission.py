@@ -90,7 +90,7 @@ def short(text: str, texts: Texts | None = None) -> str:
 def refused(e: FirebrickError) -> str:
     """A line about what is refused, without the place, which is another one on each machine."""
     text = re.sub(r",? ?(in `[^`]*` )?at \S*/\S+?:\d+[^.]*", "", " ".join(str(e).split()))
-    return f"refused: {text}"[:200]
+    return f"refused: {text}"[:200].rstrip()
 
 
 @cache

@@ -6,10 +6,12 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pytest
 from drawn_groups import draw_group
 from drawn_kernels import draw
 from drawn_masks import draw_masks
@@ -23,7 +25,9 @@ from written_kernels import WRITTEN, Launch
 
 import firebrick as fb
 from firebrick.compiler.kernel import Function, interpret
+from firebrick.compiler.kernel.intervals import Intervals
 from firebrick.compiler.kernel.serialize import to_json
+from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.kernel.work import work_of
 from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
@@ -31,6 +35,7 @@ from firebrick.compiler.targets.llvm.lanes import lanes_kernel
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import shader
+from firebrick.compiler.templates import Template
 from firebrick.core.errors import FirebrickError
 from pinned.emission import DRIVERS, GPUS, PROCESSORS, Texts, forget, refused, short
 
@@ -126,6 +131,31 @@ def _numbered(name: str) -> tuple[str, int]:
     return first, int(seed)
 
 
+def validity_lines(name: str) -> list[str]:
+    """Which drawn problems a template computes: those next to a limit among them, as sizes are made of constants."""
+    case, rng = CASES[name], Random(name)
+    answers = []
+    for seed in range(240):
+        posed = drawn_problem(case, np.random.default_rng([seed, crc32(name.encode())]))
+        names, constants = dict(posed.names), dict(posed.constants)
+        numbers = sorted({v for v in constants.values() if type(v) is int and v > 0})
+        if seed % 2:  # one constant that is not the basic one
+            constants = {n: v[0] for n, v in case.constants.items()}
+            changed = rng.choice(list(constants))
+            constants[changed] = rng.choice(case.constants[changed])
+        if seed % 3 and names:
+            names[rng.choice(list(names))] = max(
+                0, rng.choice(numbers) // rng.choice((1, *numbers)) + rng.choice((-1, 0, 0, 1))
+            )
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Template, "_shared_bytes", lambda *args: 0)  # for which each would be translated
+                answers.append("01"[Posed(case, names, constants, {}, {}, rng.choice((16, 16, 4, 8))).valid()])
+        except ValueError:  # sizes that make no shape
+            answers.append("-")
+    return ["".join(answers[k : k + 120]) for k in range(0, len(answers), 120)]
+
+
 def lane_lines(k: Kernel, processor: str, texts: Texts) -> list[str]:
     """The code with items as lanes, for one width by turns, and by the printer's choice."""
     lines = []
@@ -171,7 +201,17 @@ def interpreted_lines(k: Kernel, texts: Texts) -> list[str]:
     return [f"fault {fault} arrays {' '.join(f'{n} {h}' for n, h in found.items())}"]
 
 
+def facts_lines(k: Kernel, texts: Texts) -> list[str]:
+    """What is proved of a kernel: the interval of each name, and the names whose values differ between items."""
+    bounds = {n: b for n, b in bounds_of_launch(k.launch).items() if n not in k.arrays}
+    found = Intervals(k.function, bounds)
+    each = [sorted(found.whole.items()), *(sorted(now.items()) for now in found)]
+    names = sorted(map(str, varying(k.function)))
+    return [f"intervals {len(each)} {short(repr(each), texts)} varying {len(names)} {short(repr(names), texts)}"]
+
+
 WAYS: Mapping[str, Callable[[Kernel, Texts], list[str]]] = {
+    "facts": facts_lines,
     **{f"lanes {p}": lambda k, texts, p=p: lane_lines(k, p, texts) for p in ("avx512", "avx2", "neon")},
     "scalar": scalar_lines,
     **{f"shader {d}": lambda k, texts, d=d: shader_lines(k, d, texts) for d in ("page", "exact")},

@@ -7,9 +7,11 @@ from random import Random
 from typing import Any
 
 from drawn_plans import DrawnPlan
+from template_problems import CASES
 
 import firebrick as fb
 from pinned.emission import PROCESSORS, Texts, emitting, short
+from pinned.functions import validity_lines
 
 FORMS = ("graph", "groups", "specs", "naive", "code")
 
@@ -54,10 +56,13 @@ def _planned(seed: str, texts: Texts) -> list[str]:
     return [f"{figures} {short(repr(decided), texts)} {short(str(plan), texts)}"]
 
 
-FAMILIES: dict[str, Callable[[str, Texts], list[str]]] = {"explain": _explained, "plan": _planned}
+FAMILIES: dict[str, Callable[[str, Texts], list[str]]] = {
+    "explain": _explained, "plan": _planned, "validity": lambda name, texts: validity_lines(name),
+}  # fmt: skip
 """Families: name within the family → its lines."""
 
 
 def candidates() -> list[str]:
     """Names to choose from."""
-    return [f"explain:{name}" for name in EXPLAINED] + [f"plan:{seed}" for seed in range(120)]
+    found = [f"explain:{name}" for name in EXPLAINED] + [f"validity:{name}" for name in CASES]
+    return found + [f"plan:{seed}" for seed in range(120)]

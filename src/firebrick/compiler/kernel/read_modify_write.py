@@ -67,14 +67,12 @@ def _by_element(
 
     Args:
         memory: Elements; changed.
-        at: Which element each item accesses, in order.
+        at: Which element each item accesses, in order; there is an item, as blocks without one are not executed.
         run: The results of items that access one element, and its last value, from its first and their operands.
         once: The elements after one item accessed each, from those before and the items' operands.
         operands: Of the items.
     """
     out = np.empty(at.shape, memory.dtype)
-    if not at.size:
-        return out
     order = np.argsort(at, kind="stable")
     at, operands = at[order], tuple(v[order] for v in operands)
     first = np.flatnonzero(np.concatenate([[True], at[1:] != at[:-1]]))

@@ -249,7 +249,6 @@ class _Translator(Loops):
 
     def _index(self, name: str, size: Expr | None) -> None:
         """Note what is known of an index of the grid."""
-        self._names.add(name)
         self.facts.small.add(name)
         self.facts.fixed.add(name)
         e = local(name, "int64")
