@@ -558,6 +558,21 @@ def _channels(d: Drawing) -> Results:
     return (y,)
 
 
+def _transforms(d: Drawing) -> Results:
+    """Convolutions of 3 × 3 taps that products of transforms may compute."""
+    rng = d.rng
+    batch, inside, outside = rng.choice((1, 3, 5, 8)), rng.choice((33, 48, 64, 130)), rng.choice((40, 64, 150))
+    size = (rng.choice((4, 8, 13, 16)), rng.choice((4, 8, 14, 17, 28)))
+    edges = rng.choice((((1, 1), (1, 1)), ((0, 0), (0, 0)), ((1, 0), (0, 2)), ((2, 2), (1, 1))))
+    places = [n + sum(p) - 2 for n, p in zip(size, edges, strict=True)]
+    g: dict[str, Any] = {"stride": (1, 1), "padding": edges, "dilation": (1, 1), "groups": 1}
+    weight = d.input([outside, inside, 3, 3], "float32")
+    if rng.random() < 0.5:
+        return (d.op("conv_input", d.input([batch, outside, *places], "float32"), weight, size=size, **g),)
+    y = d.op("conv", d.input([batch, inside, *size], "float32"), weight, **g)
+    return (d.op("relu", d.op("add", y, d.input((outside, 1, 1), "float32"))) if rng.random() < 0.5 else y,)
+
+
 def _blocks(d: Drawing) -> Results:
     """Products of several blocks along each axis, or of one row or column, in parts of k or not."""
     rng, of = d.rng, d.rng.choice(("float32", "float32", "float32", "float64", "bfloat16", "float16"))
@@ -690,7 +705,7 @@ def _mixed(d: Drawing) -> Results:
 KINDS: dict[str, Callable[[Drawing], Results]] = {
     "map": _map, "views": _views, "reduce": _reduce, "norm": _norm, "product": _product, "convolution": _convolution,
     "window": _window, "indices": _indices, "prefix": _prefix, "sort": _sort, "attention": _attention, "random": _random,
-    "mixed": _mixed, "channels": _channels, "blocks": _blocks, "long": _long, "table": _table,
+    "mixed": _mixed, "channels": _channels, "transforms": _transforms, "blocks": _blocks, "long": _long, "table": _table,
 }  # fmt: skip
 """Classes of drawn graphs."""
 
