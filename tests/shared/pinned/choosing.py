@@ -92,7 +92,7 @@ def choose(
         given: Names of candidates, in the order in which they are tried.
         seconds: Processor time after which no more are tried.
         kept: Programs that are chosen in any case.
-        slowest: Seconds that a program may take.
+        slowest: Seconds that a further program may take.
     """
     arcs, counts, executed = Arcs(), Counter[int](), {}
     begun = process_time()
@@ -109,7 +109,7 @@ def choose(
             print(f"{unit}: {e!r:.200}", file=sys.stderr)
             continue
         took = process_time() - begin
-        if took > slowest:
+        if took > slowest and unit not in before:
             continue
         found = arcs.of(lambda unit=unit: lines_of(unit))  # type: ignore[misc]
         if unit in before or any(counts[a] < TIMES for a in found):
