@@ -230,9 +230,9 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
     elements = [n // max(1, dtype(a.dtype).itemsize) for n, a in zip(sizes, f.arrays, strict=True)]
     scalars = tuple((1 if a == 0 < v else a, b) for v, (a, b) in zip(s.scalars, _rounded(s.scalars), strict=True))
     rounded = scalars, _rounded([n - 1 for n in grid]), _rounded(elements)
+    quads = driver.quads and len(grid) == 1 and grid[0] >= QUADS
+    fours = _fours(s) if driver.quads and max(elements) >= ROWS_OF_QUADS else None
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
-        quads = driver.quads and len(grid) == 1 and grid[0] >= QUADS
-        fours = _fours(s) if driver.quads and max(elements) >= ROWS_OF_QUADS else None
         key = f, driver.capabilities, quads, fours, *map(tuple, numbers)
         with _lock:
             found = _shaders.get(key)
