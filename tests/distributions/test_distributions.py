@@ -382,6 +382,39 @@ def test_entropies_of_large_parameters(dtype: fb.DType, rtol: float, jit: bool) 
     held(lambda a, b: d.Dirichlet(fb.stack([a, b], axis=-1)).entropy(), BETAS, 2, 2)
 
 
+# parameters (a, b), and divergences by mpmath: of Gamma(a, 2) from Gamma(b, 2.125), Beta(a, b) from Beta(b, a), Poisson(a) from
+# Poisson(b), Normal(0, a) from Normal(0, b), Exponential(a) from Exponential(b)
+
+DIVERGENCES = [
+    (16.0, 17.0, 0.00095682303292854541, 0.0625, 0.030006050937042519, 0.0035311962108985104, 0.0018753781835651574),
+    (1000.0, 1001.0, 1.8152536450820476, 0.001, 0.00049966691646683319, 9.9833558053666281e-7, 4.9966691646683319e-7),
+    (100000.0, 100064.0, 183.67831829495148, 0.040947103059416197, 0.020471266058824328, 4.0916347052027452e-7, 2.0471266058824328e-7),
+    (16777216.0, 16776704.0, 31494.672486310018, 0.015625238889105359, 0.0078126589493574687, 9.3136994608283388e-10, 4.6567076142772845e-10),
+    (30000.0, 20000.0, 2553.2414678583659, 4054.7344155723846, 2163.9532432449315, 0.21953489189183562, 0.072131774774831049),
+    (500.0, 2000000.0, 14469377.305879474, 16585951.922008696, 1995352.975179949, 7.7940496713520277, 3990.705950359898),
+    (20.0, 3.0, 12.920296996027681, 34.811574171442592, 20.942399697717626, 19.825102237336341, 1.0471199848858813),
+    (2.0, 40.0, 88.265970654244314, 123.63463547958229, 32.008535452892018, 2.496982273553991, 16.004267726446009),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(("dtype", "rtol"), [(fb.float32, 2e-5), (fb.float64, 1e-13)])
+def test_divergences_of_large_and_of_near_parameters(dtype: fb.DType, rtol: float, jit: bool) -> None:
+    a, b, *want = (fb.asarray(c, dtype=dtype) for c in np.asarray(DIVERGENCES).T)
+
+    def found(a: fb.Tensor, b: fb.Tensor) -> list[fb.Tensor]:
+        pairs = [
+            (d.Gamma(a, 2.0), d.Gamma(b, 2.125)), (d.Beta(a, b), d.Beta(b, a)), (d.Poisson(a), d.Poisson(b)),
+            (d.Normal(0.0, a), d.Normal(0.0, b)), (d.Exponential(a), d.Exponential(b)),
+            (d.Dirichlet(fb.stack([a, b], axis=-1)), d.Dirichlet(fb.stack([b, a], axis=-1))),
+            (d.HalfNormal(a), d.HalfNormal(b)),
+        ]  # fmt: skip
+        return [d.kl_divergence(p, q) for p, q in pairs]
+
+    for got, wanted in zip((fb.jit(found) if jit else found)(a, b), [*want, want[1], want[3]], strict=True):
+        np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=rtol)
+
+
 def test_slopes_of_entropies_of_large_parameters() -> None:
     a, b = np.asarray([0.5, 3.0, 20.0, 20.0, 1e3]), np.asarray([0.5, 40.0, 20.0, 2.0, 1e4])
     for of in (lambda lib, a, b: lib.Beta(a, b), lambda lib, a, b: lib.Gamma(a, b), lambda lib, a, b: lib.StudentT(a, 0.0, b)):

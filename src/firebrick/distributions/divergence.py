@@ -13,29 +13,41 @@ from firebrick.core.precision import narrowed
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution
 from firebrick.distributions.counting import Bernoulli, Binomial, Categorical, Geometric, Poisson, _of_log
-from firebrick.distributions.positive import Beta, Dirichlet, Exponential, Gamma, times_log
+from firebrick.distributions.large import log_excess, log_gamma_excess, log_ratio
+from firebrick.distributions.positive import Beta, Dirichlet, Exponential, Gamma
 from firebrick.distributions.real import _EULER, Gumbel, HalfNormal, Laplace, LogNormal, Normal, Uniform
 from firebrick.distributions.vectors import Independent, MultivariateNormal
-from firebrick.functions.elementwise import equal, exp, greater_equal, less, less_equal, log, logical_and, square, where
+from firebrick.functions.elementwise import (
+    equal,
+    exp,
+    expm1,
+    greater_equal,
+    less,
+    less_equal,
+    log,
+    logical_and,
+    square,
+    where,
+)
 from firebrick.functions.matrices import solve_triangular
-from firebrick.functions.special import digamma, lgamma
+from firebrick.functions.special import lgamma
 from firebrick.functions.statistical import sum as sum_
 
 
 def _normal(p: Any, q: Any) -> Any:
-    ratio = square(p.scale / q.scale)
-    return (ratio + square((p.loc - q.loc) / q.scale) - 1.0 - log(ratio)) * 0.5
+    return _half_normal(p, q) + square((p.loc - q.loc) / q.scale) * 0.5
 
 
 def _half_normal(p: Any, q: Any) -> Any:
-    ratio = square(p.scale / q.scale)
-    return (ratio - 1.0 - log(ratio)) * 0.5
+    apart = (p.scale - q.scale) / q.scale
+    return log_excess(apart * (apart + 2.0), square(p.scale / q.scale)) * 0.5
 
 
 def _laplace(p: Any, q: Any) -> Any:
     apart, ratio = p.loc - q.loc, p.scale / q.scale
     apart = where(less(apart, 0.0), -apart, apart)  # abs has the slope 0 at 0, and with it the second derivative would be 0
-    return apart / q.scale + ratio * exp(-apart / p.scale) - log(ratio) - 1.0
+    steps = apart / p.scale
+    return log_excess((p.scale - q.scale) / q.scale, ratio) + ratio * (steps + expm1(-steps))
 
 
 def _gumbel(p: Any, q: Any) -> Any:
@@ -49,24 +61,22 @@ def _uniform(p: Any, q: Any) -> Any:
 
 
 def _exponential(p: Any, q: Any) -> Any:
-    ratio = q.rate / p.rate
-    return ratio - 1.0 - log(ratio)
+    return log_excess((q.rate - p.rate) / p.rate, q.rate / p.rate)
 
 
 def _gamma(p: Any, q: Any) -> Any:
-    shapes = (p.alpha - q.alpha) * digamma(p.alpha) + lgamma(q.alpha) - lgamma(p.alpha)
-    return shapes + q.alpha * log(p.rate / q.rate) + p.alpha * (q.rate / p.rate - 1.0)
+    apart, ratio = (q.rate - p.rate) / p.rate, q.rate / p.rate
+    rates = p.alpha * log_excess(apart, ratio) - (q.alpha - p.alpha) * log_ratio(apart, ratio)
+    return log_gamma_excess(p.alpha, q.alpha) + rates
 
 
 def _beta(p: Any, q: Any) -> Any:
-    total = p.a + p.b
-    parts = (p.a - q.a) * digamma(p.a) + (p.b - q.b) * digamma(p.b) + (q.a + q.b - total) * digamma(total)
-    return q.log_norm() - p.log_norm() + parts
+    return log_gamma_excess(p.a, q.a) + log_gamma_excess(p.b, q.b) - log_gamma_excess(p.a + p.b, q.a + q.b)
 
 
 def _dirichlet(p: Any, q: Any) -> Any:
-    total = digamma(sum_(p.alpha, axis=-1, keepdims=True))
-    return q.log_norm() - p.log_norm() + sum_((p.alpha - q.alpha) * (digamma(p.alpha) - total), axis=-1)
+    total = log_gamma_excess(sum_(p.alpha, axis=-1), sum_(q.alpha, axis=-1))
+    return sum_(log_gamma_excess(p.alpha, q.alpha), axis=-1) - total
 
 
 def _difference(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -88,7 +98,10 @@ def _geometric(p: Any, q: Any) -> Any:
 
 
 def _poisson(p: Any, q: Any) -> Any:
-    return times_log(p.rate, p.rate) - times_log(p.rate, q.rate) - (p.rate - q.rate)
+    none = equal(p.rate, 0.0)
+    rate = where(none, 1.0, p.rate)
+    ratio = where(none, 1.0, q.rate / rate)
+    return where(none, q.rate, rate * log_excess((where(none, 1.0, q.rate) - rate) / rate, ratio))
 
 
 def _categorical(p: Any, q: Any) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import greater_equal, less, log, log1p, where
+from firebrick.functions.elementwise import abs as absolute
+from firebrick.functions.elementwise import greater_equal, less, log, log1p, logical_and, where
 from firebrick.functions.special import digamma, lgamma
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LARGE = 16.0
 _LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+_ATANH = tuple(1 / (2 * k + 3) for k in range(12))
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
 
 
@@ -70,3 +72,38 @@ def log_beta(a: Tensor, b: Tensor) -> Tensor:
     rest = where(one, 1.0, q)
     plain = lgamma(small) + lgamma(rest) - lgamma(small + rest)
     return where(two, both, where(one, mixed, plain))
+
+
+_NEAR = 0.25
+
+
+def _is_near(t: Tensor) -> Tensor:
+    return less(absolute(t), _NEAR)
+
+
+def log_ratio(t: Tensor, ratio: Tensor) -> Tensor:
+    """The logarithm of a ratio, of which t = ratio - 1 is known without the rounding of the ratio."""
+    near = _is_near(t)
+    return where(near, log1p(where(near, t, 0.0)), log(where(near, 1.0, ratio)))
+
+
+def log_excess(t: Tensor, ratio: Tensor) -> Tensor:
+    """t - log(ratio), where t = ratio - 1: about t² / 2 where t is small."""
+    near = _is_near(t)
+    b = where(near, t, 0.0)
+    s = b / (b + 2.0)  # log(1 + t) is 2 atanh(s)
+    rest = s * s * s * 2.0 * _series(_ATANH, s)
+    return where(near, b * s - rest, t - log(where(near, 1.0, ratio)))
+
+
+def log_gamma_excess(a: Tensor, b: Tensor) -> Tensor:
+    """log Γ(b) - log Γ(a) - (b - a) ψ(a): how far log Γ is above its tangent at a, about (b - a)² ψ'(a) / 2 near a."""
+    large = logical_and(greater_equal(a, _LARGE), greater_equal(b, _LARGE))
+    x, y = where(large, a, _LARGE), where(large, b, _LARGE)
+    t, ratio, r = (y - x) / x, y / x, 1.0 / x
+    near, excess = _is_near(t), log_excess(t, ratio)
+    n = where(near, t, 0.0)
+    curve = where(near, n * n - (n + 1.0) * excess, ratio * log(where(near, 1.0, ratio)) - t)
+    series = x * curve + 0.5 * excess + t * r * _series(_DIGAMMA, r) + _log_gamma_rest(y) - _log_gamma_rest(x)
+    c, d = where(large, _LARGE, a), where(large, _LARGE, b)
+    return where(large, series, lgamma(d) - lgamma(c) - (d - c) * digamma(c))
