@@ -490,3 +490,15 @@ def test_counts_and_divergences_in_half_precision(jit: bool) -> None:
         assert got.dtype is fb.float16, name
         want = make(td, lambda v: double(half(v).numpy().astype(np.float64)), td.kl_divergence)
         np.testing.assert_allclose(got.item(), want.item(), rtol=3e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_uniform_numbers_of_half_precision_whose_width_has_no_half(jit: bool) -> None:
+    low, high = (fb.asarray(v, dtype=fb.float16) for v in (-60000.0, 60000.0))
+
+    def draw(low: fb.Tensor, high: fb.Tensor) -> fb.Tensor:
+        return d.Uniform(low, high).sample((400,), generator=Generator(0))
+
+    x = (fb.jit(draw) if jit else draw)(low, high).numpy().astype(np.float64)
+    assert -60000.0 <= x.min() < -50000.0 < 50000.0 < x.max() < 60000.0
+    assert abs(x.mean()) < 5 * 120000.0 / math.sqrt(12 * 400)

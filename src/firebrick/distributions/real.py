@@ -72,6 +72,11 @@ def _log_width(low: Tensor, high: Tensor) -> Tensor:
 
 
 @in_float32
+def _between(u: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    return u * (high - low) + low
+
+
+@in_float32
 def _student(x: Tensor, df: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
     factor = log(df) * 0.5 - _half_step(df * 0.5) + math.log(math.pi) * 0.5 + log(scale)
     return -(df + 1.0) * 0.5 * _log1p_square((x - loc) / scale / sqrt(df)) - factor
@@ -383,7 +388,7 @@ class Uniform(Distribution):
 
     def _draw(self, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
         u = _source(self, generator).uniform(shape, dtype=self.dtype, device=self.device)
-        x = u * (self.high - self.low) + self.low
+        x = _between(u, self.low, self.high)
         below = nextafter(self.high, self.low).detach()  # rounding may reach high, which has the probability 0
         return x + (minimum(x, below) - x).detach()
 
