@@ -97,6 +97,19 @@ def operands() -> tuple[fb.Tensor, ...]:
     return tuple(fb.asarray(rng.normal(size=s).astype(np.float32)) for s in ((8, 4), (16, 8), (16, 4)))
 
 
+def test_a_view_that_a_kernel_reads_through_and_the_host_reads_too(tmp_path: Path) -> None:
+    def both(x: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        v = fb.matrix_transpose(fb.tanh(x) + 1.0)
+        return fb.sum(fb.exp(v) * 2.0, axis=1), fb.linalg.qr(fb.reshape(v, (128, 48)))[1]
+
+    f, x = fb.jit(both), fb.asarray(np.random.default_rng(0).random((64, 96), dtype=np.float32))
+    want = [t.numpy() for t in f(x)]
+    with fb.profile("cpu", kernels=True) as report:
+        found = f(x)
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(want, found, strict=True))
+    assert [e["name"] for e in of(loaded(report, tmp_path), "kernel") if e["name"] == "qr"] == ["qr"]
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["compiled within", "compiled before"])
 def test_every_kernel_of_a_step_is_there_with_its_specification(before: bool, tmp_path: Path) -> None:
     f = fb.jit(step)

@@ -128,11 +128,12 @@ class Executable:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The nodes in the order in which the program runs them; constants are steps without operands."""
+        """The nodes in the order in which the program runs them, but a view before all that reads it: kernels that read
+        through it may run before its node does. Constants are steps without operands."""
         avals = self.graph.avals
         around = self._engine.around()
         steps = []
-        for k in self.plan.order:
+        for k in _topological(self.graph, self.plan.order):
             n = self.graph.nodes[k]
             args = ", ".join(f"a{i}" for i in range(len(n.inputs)))
             text = self._texts[k] if n.op is not CONSTANT and _packed(n, avals) else f"({self._texts[k]},)"
@@ -169,6 +170,21 @@ class Executable:
         if source:
             lines.append(self.source)
         return "\n".join(lines)
+
+
+def _topological(graph: Graph, order: Iterable[int]) -> list[int]:
+    """An order of nodes in which each comes after those whose results it reads, and as in ``order`` else."""
+    maker = {v: k for k, n in enumerate(graph.nodes) for v in n.results}
+    made: dict[int, None] = {}
+    for last in order:
+        waiting = [last]
+        while waiting:
+            k = waiting[-1]
+            missing = [maker[v] for v in graph.nodes[k].inputs if v in maker and maker[v] not in made]
+            waiting += missing
+            if not missing:
+                made[waiting.pop()] = None
+    return list(made)
 
 
 def _locate(error: Exception, raised: Exception, file: str, lines: dict[int, Node]) -> None:
