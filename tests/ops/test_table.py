@@ -262,6 +262,33 @@ def test_nan_infinity_and_zero_are_told_apart(got: list[float], want: list[float
     assert deviation(np.asarray(got, np.float32), np.asarray(want), 2.0).ok is ok
 
 
+def test_a_denormal_result_may_be_0_or_the_smallest_normal_number_where_a_device_flushes() -> None:
+    """And nothing else may differ: not a normal result, nor the smallest one of the other sign, nor float16."""
+    tiny = float(np.finfo(np.float32).tiny)
+
+    def ok(got: Any, want: Any, dtype: Any = np.float32, name: str = "exp") -> bool:
+        x, results = (np.zeros(1, dtype),), (np.asarray([got]).astype(dtype),)
+        passes = [check_results(OPS[name], x, {}, results, (np.asarray([want]),), flushes=f).ok for f in (True, False)]
+        assert passes[1] <= passes[0]
+        return passes[0]
+
+    for want in (1e-40, -1e-40, 0.999 * tiny):
+        assert ok(0.0, want)
+        assert ok(-0.0, want)
+        assert ok(np.copysign(tiny, want), want)
+        assert ok(want, want)
+        assert not ok(-np.copysign(tiny, want), want)
+        assert not ok(2 * want if abs(want) < 1e-39 else 0.3 * want, want)
+        assert ok(complex(0.0, 1.0), complex(want, 1.0), np.complex64)
+        assert not ok(complex(0.0, 0.0), complex(want, tiny), np.complex64)
+        assert ok(0.0, want, fb.bfloat16.np)
+    for want in (tiny, 1.5 * tiny, -tiny, 1.0):
+        assert not ok(0.0, want)
+    assert not ok(tiny, 0.0)
+    assert not ok(0.0, 3e-5, np.float16), "its denormal numbers are normal ones of float32"
+    assert not ok(0.0, 1e-310, np.float64)
+
+
 def test_errors_of_running_products_grow_with_the_root_of_the_number_of_factors() -> None:
     op, x = OPS["cumulative_prod"], np.asarray([2.0, -3.0, 0.5, 2.0])
     for reverse, want in ((False, [2.0, 6.0, 3.0, 6.0]), (True, [6.0, 3.0, 1.0, 2.0])):

@@ -112,6 +112,11 @@ def test_functions_are_accurate_of_small_and_large_numbers_next_to_one_and_next_
         "circle": np.exp(1j * rng.uniform(-4, 4, 2000)) * (1 + _spread(rng, -7, -1, 2000)),
         "one": 1 + _spread(rng, -7, 0, 2000) + 1j * _spread(rng, -8, 0, 2000),
     }
+    if name != "pow":  # parts that are 0, ½ or 1, where formulas have cases of their own
+        sizes = np.array([0.0, 1e-20, 1e-6, 1e-3, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 50.0])
+        parts = np.concatenate([sizes, -sizes])
+        grid = parts[:, None] + 1j * parts
+        places["grid"] = grid[grid != 0]
     if name in ("sqrt", "log", "log2", "log10"):
         low, high = (-45, -37) if dtype == "complex64" else (-323, -307)
         places["denormal"] = _spread(rng, low, high, 2000) + 1j * _spread(rng, low, high, 2000)

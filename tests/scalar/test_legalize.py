@@ -14,7 +14,7 @@ import pytest
 from loose import evaluate_loosely
 
 from firebrick.core.errors import DTypeError, UnsupportedError
-from firebrick.ops.accuracy import scale_of
+from firebrick.ops.accuracy import check_results, run_reference, scale_of
 from firebrick.ops.table import OPS
 from firebrick.scalar import evaluate, inverse, math, periodic, rows
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, CPU, Capabilities
@@ -383,3 +383,47 @@ def test_a_minimum_of_denormal_numbers_is_the_smaller_one() -> None:
     for op, want in (("min", np.minimum(x, y)), ("max", np.maximum(x, y))):
         (found,) = evaluate_loosely(legalize([binary(op, load(0, "float32"), load(1, "float32"))], target), [x, y], target)
         np.testing.assert_array_equal(found, want)
+
+
+HARD = np.array([0.0, 2**-126, 2**-127, 1e-40, 1e-45, 1.5 * 2**-126, 2**-125, 1e-31, 1e-20, 0.5, 1.0, 1.5, 2**24, 1e20, 2**126,
+                 3e38, np.inf], np.float32)  # fmt: skip
+HARD = np.concatenate([HARD, -HARD, np.array([np.nan], np.float32)])
+SUMS_AND_PRODUCTS = {"add", "subtract", "multiply"}
+"""Operations that may take denormal operands for zeros, as docs/webgpu.md says."""
+
+
+def hard(name: str, target: Capabilities) -> Any:
+    """The worst result of an op of hard operands on a target, by the rule for flushed numbers."""
+    op = RULES[name]
+    sample = next(iter(op.samples(np.random.default_rng(3), "float32")))
+    grid = np.meshgrid(*[HARD] * len(op.operands)) if len(op.operands) < 3 else np.random.default_rng(0).choice(HARD, (3, 2000))
+    arrays = tuple(np.ascontiguousarray(a.reshape(-1)).astype(np.asarray(x).dtype)
+                   for a, x in zip(grid, sample.inputs, strict=True))  # fmt: skip
+    assert op.scalar is not None
+    e = op.scalar(*(load(i, computed(a.dtype.name)) for i, a in enumerate(arrays)), **sample.params)
+    (made,) = legalize([e], target, arrays[0].shape)
+    (found,) = evaluate_loosely([made], arrays, target, cancels=False)
+    want = run_reference(op, arrays, sample.params)
+    got = np.broadcast_to(np.asarray(found), want[0].shape)
+    with np.errstate(all="ignore"):
+        return check_results(op, arrays, sample.params, (got.astype(want[0].dtype if got.dtype.kind != "f" else got.dtype),),
+                             want, flushes=True)  # fmt: skip
+
+
+FLOAT_RULES = sorted(n for n, op in RULES.items() if "float32" in op.dtypes and n not in SUMS_AND_PRODUCTS | {"cast"})
+
+
+@pytest.mark.parametrize(
+    "target", [replace(CPU, denormals=False), replace(CONSERVATIVE_GPU, reassociates=False)], ids=["cpu", "gpu"]
+)
+@pytest.mark.parametrize("name", FLOAT_RULES)
+def test_where_denormal_numbers_are_flushed_every_normal_result_is_right(name: str, target: Capabilities) -> None:
+    worst = hard(name, target)
+    assert worst.ok, worst
+
+
+def test_a_sum_of_denormal_numbers_may_be_lost() -> None:
+    """The test above can fail."""
+    for name in SUMS_AND_PRODUCTS:
+        assert not hard(name, replace(CPU, denormals=False)).ok
+        assert hard(name, CPU).ok

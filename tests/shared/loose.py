@@ -19,7 +19,7 @@ from firebrick.scalar.legalize import missing
 
 Array = np.ndarray[Any, Any]
 _FLUSHED = frozenset(
-    {"add", "sub", "mul", "div", "fma", "muladd", "sqrt", "min", "max", "neg", "rint", "floor", "cast", "kept", "scale"}
+    {"add", "sub", "mul", "div", "fma", "muladd", "sqrt", "min", "max", "rint", "floor", "ceil", "cast", "kept", "scale"}
 )
 
 

@@ -90,6 +90,10 @@ class Backend:
         """Whether a dtype has both STORAGE and ARITHMETIC."""
         return {STORAGE, ARITHMETIC} <= self.dtype_usage(device, dtype)
 
+    def flushes_denormals(self, device: Device) -> bool:
+        """Whether results of arithmetic in float32 that are denormal may be 0, or the smallest normal number of their sign."""
+        return False
+
     def default_float(self, device: Device) -> str:
         """Name of the dtype that creation functions use for floats."""
         return "float32"

@@ -23,7 +23,7 @@ class Capabilities:
         exact_sqrt: Square roots are correctly rounded.
         scaling: ``scale`` is an instruction that rounds once, also to denormal numbers.
         denormals: Denormal numbers are supported. Without, arithmetic may replace denormal operands and results by zeros;
-            loads, stores, bit operations and selections preserve them.
+            loads, stores, bit operations, ``neg``, ``abs``, ``copysign`` and selections preserve them.
         reassociates: Sums may be reordered, and terms cancelled, as in real arithmetic: (x + m) - m may be x.
         nan_min_max: ``min`` and ``max`` are NaN if either operand is. Without, they may be either operand.
         nan_comparisons: Comparisons with NaN are false, except ``ne``, which is true. Without, they may be true or false.

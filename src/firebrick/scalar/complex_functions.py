@@ -10,7 +10,20 @@ from __future__ import annotations
 
 from firebrick.scalar import inverse, math
 from firebrick.scalar.complex_numbers import Parts, multiply, scaled
-from firebrick.scalar.expr import Expr, absolute, const, copysign, eq, maximum, minimum, muladd, ne, scale, select
+from firebrick.scalar.expr import (
+    Expr,
+    absolute,
+    const,
+    copysign,
+    eq,
+    maximum,
+    minimum,
+    muladd,
+    ne,
+    scale,
+    select,
+    where_flushed,
+)
 from firebrick.scalar.expr import sqrt as root
 from firebrick.scalar.math import FORMATS, INFINITY, NAN, clamped, exp_near, number, reduced
 from firebrick.scalar.periodic import cos as cosine
@@ -216,6 +229,9 @@ def asin(z: Parts) -> Parts:
     infinite = _is_infinite(z)
     re = inverse.atan2(x, select(infinite, absolute(y), muladd(a.re, b.re, -(a.im * b.im))))
     im = inverse.asinh(muladd(a.re, b.im, -(a.im * b.re)))
+    linear = (absolute(y) < math.NEAR_ZERO) & (absolute(x) < 1.0)
+    im = where_flushed(linear, y / root((1.0 - x) * (x + 1.0)), im)
+    re = where_flushed(absolute(x) < math.NEAR_ZERO, x / root(muladd(y, y, 1.0)), re)
     return Parts(select(eq(x, 0.0), x, re), select(infinite, _infinity_like(y), im))
 
 
@@ -251,10 +267,10 @@ def atanh(z: Parts) -> Parts:
     x, y = z
     size, difference = absolute(x), 1.0 - absolute(x)
     re = math.log1p(size / muladd(difference, difference, y * y) * 4.0) * 0.25
-    # the square of a small y underflows where x is 1
+    # the square of a small y underflows where x is 1, and is nothing beside 4
     at_one = (number("LN2", x)[0] - math.log(absolute(y))) * 0.5
-    re = select(eq(size, 1.0) & (absolute(y) < 1.0), at_one, re)
-    im = inverse.atan2(y + y, muladd(difference, size + 1.0, -(y * y))) * 0.5
+    re = select(eq(size, 1.0) & (absolute(y) < 2.0**-30), at_one, re)
+    im = inverse.atan2(y, muladd(difference, size + 1.0, -(y * y)) * 0.5) * 0.5
     infinite, right_angle = _is_infinite(z), const(number("HALF_PI", x)[0], x.dtype)
     re = copysign(const(1.0, x.dtype), x) * select(infinite | eq(x, 0.0), 0.0, re)
     return Parts(re, select(infinite & eq(y, y), copysign(right_angle, y), im))

@@ -55,7 +55,7 @@ _COUNT = {
     "fma": 3,
     "muladd": 3,
 }
-IN_RANGE, CANCELS = "in range", "cancels"
+IN_RANGE, CANCELS, VAST = "in range", "cancels", "vast"
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 REDUCTIONS = ("sum", "prod", "max", "min")
 
@@ -69,7 +69,8 @@ class Expr:
         args: Operand nodes.
         value: The op's attribute: the number of a ``const``, the operand of a ``load``, the axis of an ``index`` (or its
             strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``; ``IN_RANGE`` of a ``cast``
-            of a float that is known to be among the integers of the dtype; ``CANCELS`` of a ``cancelling_fma``.
+            of a float that is known to be among the integers of the dtype; ``CANCELS`` of a ``cancelling_fma``,
+            ``VAST`` of a ``vast_fma``.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -246,6 +247,12 @@ def cancelling_fma(a: Expr, b: float, c: Expr) -> Expr:
     return node(found.op, found.dtype, found.args, CANCELS) if found.op == "fma" else found
 
 
+def vast_fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """``fma`` of a product that may overflow although the sum does not."""
+    found = fma(a, b, c)
+    return node(found.op, found.dtype, found.args, VAST) if found.op == "fma" else found
+
+
 def muladd(a: Expr, b: Operand, c: Operand) -> Expr:
     """a · b + c, rounded once if the target has an exact ``fma``, else twice. Use it if the product may be rounded."""
     return _apply("muladd", (a, _both(a, b)[1], _both(a, c)[1]))
@@ -333,6 +340,12 @@ def select(condition: Expr, a: Operand, b: Operand) -> Expr:
 def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
     """``select`` with a condition that is rarely true: nodes that only ``a`` uses are computed in a branch."""
     return _choice("rarely", condition, a, b)
+
+
+def where_flushed(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """b, whose steps may be denormal. On targets that flush such numbers, a where the condition is true: the same value without
+    denormal steps, or with fewer."""
+    return _choice("where_flushed", condition, a, b)
 
 
 def _choice(op: str, condition: Expr, a: Operand, b: Operand) -> Expr:

@@ -12,7 +12,7 @@ from math import factorial, pi
 from math import log as log_of
 
 from firebrick.scalar.expr import Expr, absolute, const, eq, kept, muladd, polynomial, select, unary
-from firebrick.scalar.math import INFINITY, NAN, log
+from firebrick.scalar.math import INFINITY, NAN, first_term, log
 from firebrick.scalar.special_coefficients import DIGAMMA_ROOT, TABLE
 
 _FAR = 8.0
@@ -26,7 +26,12 @@ def _table(name: str, x: Expr) -> tuple[float, ...]:
 def _sine(f: Expr) -> Expr:
     """sin(πf) / π for |f| ≤ ½."""
     square = f * f
-    return f * muladd(square, polynomial(square, _table("SINPI", f)), 1.0)
+    return first_term(f, f * muladd(square, polynomial(square, _table("SINPI", f)), 1.0))
+
+
+def _from_integer(x: Expr) -> Expr:
+    """x less the nearest integer."""
+    return first_term(x, x - unary("rint", x))
 
 
 def _lgamma_of_positive(x: Expr) -> Expr:
@@ -38,7 +43,7 @@ def _lgamma_of_positive(x: Expr) -> Expr:
         less = moved - 1.0
         product, moved = select(large, product * less, product), select(large, less, moved)
     apart = select(lowest, x, select(low, x - 1.0, moved - 2.0))
-    argument = select(lowest, x * (x + 1.0), select(low, x, product))
+    argument = select(lowest, first_term(x, x * (x + 1.0)), select(low, x, product))
     logarithm = log(select(far, x, argument))
     near = apart * polynomial(apart, _table("GAMMA", x)) + select(low, -logarithm, logarithm)
     inverse = 1.0 / x
@@ -50,7 +55,7 @@ def lgamma(x: Expr) -> Expr:
     """log |Γ(x)|; infinite at 0 and at negative integers."""
     below = x < 0.0
     out = _lgamma_of_positive(select(below, 1.0 - x, x))
-    part = x - unary("rint", x)
+    part = _from_integer(x)
     reflected = -log(absolute(_sine(part))) - out
     pole = eq(part, 0.0) | eq(absolute(x), INFINITY)
     return select(below, select(pole, const(INFINITY, x.dtype), reflected), out)
@@ -82,7 +87,7 @@ def digamma(x: Expr) -> Expr:
     """ψ(x), the derivative of log Γ(x); NaN at negative integers, infinite at 0 with the sign of -x."""
     below = x < 0.0
     out = _digamma_of_positive(select(below, 1.0 - x, x))
-    part = x - unary("rint", x)
+    part = _from_integer(x)
     reflected = select(eq(part, 0.0), const(NAN, x.dtype), out - _cotangent(part))
     return select(below, reflected, out)
 
@@ -133,7 +138,7 @@ def polygamma(x: Expr, *, n: int) -> Expr:
     below = x < 0.0
     odd = n % 2 == 1
     size = _zeta_of_positive(n + 1, select(below, 1.0 - x, x)) * float(factorial(n))
-    part = x - unary("rint", x)
+    part = _from_integer(x)
     ratio = _sine(0.5 - absolute(part)) / _sine(part)
     q = cotangent_polynomial(n)
     # of the polynomial's powers every second one is 0

@@ -195,5 +195,6 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.bitwise_not, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
     "ge": np.greater_equal, "select": np.where, "rarely": np.where,
+    "where_flushed": lambda condition, a, b: b,
 }  # fmt: skip
 _REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}

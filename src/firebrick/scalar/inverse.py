@@ -27,7 +27,7 @@ from firebrick.scalar.expr import (
     select,
     sqrt,
 )
-from firebrick.scalar.math import FORMATS, INFINITY, NAN, number, table
+from firebrick.scalar.math import FORMATS, INFINITY, NAN, first_term, number, table
 
 
 def asin(x: Expr) -> Expr:
@@ -36,7 +36,7 @@ def asin(x: Expr) -> Expr:
     high, low, _ = number("HALF_PI", x)
     # π/2 - 2 · (base + rest), without rounding base + rest, which may be as large as the result
     left, lost = ordered_sum(high, base * -2.0)
-    return copysign(select(far, left + muladd(rest, -2.0, lost + low), base + rest), x)
+    return first_term(x, copysign(select(far, left + muladd(rest, -2.0, lost + low), base + rest), x))
 
 
 def acos(x: Expr) -> Expr:
@@ -64,7 +64,7 @@ def atan(x: Expr) -> Expr:
     far = size > 1.0
     high, low, _ = number("HALF_PI", x)
     angle = _short_atan(select(far, 1.0 / size, size))
-    return copysign(select(far, high - (angle - low), angle), x)
+    return first_term(x, copysign(select(far, high - (angle - low), angle), x))
 
 
 def atan2(y: Expr, x: Expr) -> Expr:
@@ -98,7 +98,7 @@ def asinh(x: Expr) -> Expr:
     out = _log_of_double(size, total, total_lost + root_lost)
     # x - x³/6 where the next term is less than 1/16 of a unit in the last place
     tiny = size < 2.0 ** -((f.fraction_bits + 5) // 4)
-    return copysign(select(tiny, muladd(size * square, -1 / 6, size), out), x)
+    return first_term(x, copysign(select(tiny, muladd(size * square, -1 / 6, size), out), x))
 
 
 def acosh(x: Expr) -> Expr:
@@ -127,7 +127,7 @@ def atanh(x: Expr) -> Expr:
     above, lost = ordered_sum(1.0, size)
     far = _log_of_sum(*quotient(above, lost, 1.0 - size), const(0.0, x.dtype)) * 0.5
     edge = select(eq(size, 1.0), const(INFINITY, x.dtype), NAN)
-    return copysign(select(size < 0.5, near, select(size < 1.0, far, edge)), x)
+    return first_term(x, copysign(select(size < 0.5, near, select(size < 1.0, far, edge)), x))
 
 
 def _log_of_sum(high: Expr, low: Expr, more: Operand) -> Expr:

@@ -24,6 +24,7 @@ from firebrick.scalar.expr import (
     IN_RANGE,
     INTEGERS,
     SIGNED,
+    VAST,
     Expr,
     binary,
     bitcast,
@@ -37,6 +38,7 @@ from firebrick.scalar.expr import (
     minimum,
     ne,
     node,
+    rarely,
     rebuilt,
     rewritten,
     select,
@@ -90,14 +92,22 @@ def legalize_values(
     if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
         _refuse_float64(out)
     found = _operations(out)
+    flushes = not capabilities.denormals
     for needed, ops, rule in (
-        (not capabilities.denormals, {"mul", "muladd", "fma"}, _scale_operand),
-        (not capabilities.exact_division, {"div"}, _correct_quotient),
-        (not capabilities.exact_sqrt, {"sqrt"}, _correct_root),
+        (True, {"where_flushed"}, _chosen if flushes else _dropped),
+        (flushes, {"mul", "muladd", "fma"}, _scale_operand),
+        (flushes, {"floor", "ceil"}, _whole_of_bits),
+        (flushes and capabilities.exact_division, {"div"}, _quotient_of_denormals),
+        (flushes and not capabilities.exact_division, {"div"}, _correct_quotient_of_denormals),
+        (not flushes and not capabilities.exact_division, {"div"}, _correct_quotient),
+        (flushes and capabilities.exact_sqrt, {"sqrt"}, _root_of_denormals),
+        (flushes and not capabilities.exact_sqrt, {"sqrt"}, _correct_root_of_denormals),
+        (not flushes and not capabilities.exact_sqrt, {"sqrt"}, _correct_root),
+        (flushes, {"scale"}, _scale_denormals),
         (not capabilities.scaling, {"scale"}, _two_products),
         (capabilities.reassociates or not capabilities.exact_fma, {"nearest", "nearest_bits"}, _round_by_rint),
         (not capabilities.exact_fma, {"fma", "muladd"}, _emulate_fma),
-        (not capabilities.denormals, {"mul"}, _decode_denormals),
+        (flushes, {"mul"}, _decode_denormals),
     ):
         if needed and ops & found:
             out = rewritten(out, rule)
@@ -110,8 +120,8 @@ def legalize_values(
         out = rewritten(out, _widen_integers)
     found = _operations(out)
     for needed, ops, rule in (
-        (not capabilities.nan_min_max, {"min", "max"}, _nan_min_max),
-        (not capabilities.denormals, set(COMPARISONS), _comparison_of_bits),
+        (flushes or not capabilities.nan_min_max, {"min", "max"}, _nan_min_max),
+        (flushes, set(COMPARISONS), _comparison_of_bits),
         (not capabilities.nan_comparisons, set(COMPARISONS), _nan_comparison),
         (not capabilities.saturating_casts, {"cast"}, _saturate_cast),
         (not capabilities.total_integers, {"shl", "shr", "div", "rem"}, _define_integers),
@@ -160,6 +170,9 @@ def _refuse_float64(roots: Sequence[Expr]) -> None:
 
 # floats
 
+_SMALLEST_NORMAL = 2.0**-126
+"""Of float32."""
+
 
 def _finite(x: Expr) -> Expr:
     """Whether x is neither infinite nor NaN, by its bits."""
@@ -187,18 +200,79 @@ def _scale_operand(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return rebuilt(e, args)
 
 
+def _chosen(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``where_flushed`` on a target that flushes denormal numbers."""
+    return select(*args) if e.op == "where_flushed" else rebuilt(e, args)
+
+
+def _dropped(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``where_flushed`` on a target that supports denormal numbers."""
+    return args[2] if e.op == "where_flushed" else rebuilt(e, args)
+
+
+def _is_denormal(x: Expr) -> Expr:
+    """Whether x is denormal, by its bits; 0 is not."""
+    f = FORMATS[x.dtype]
+    return _inside(bitcast(x, f.integer) & _magnitude(x.dtype), 0, 1 << f.fraction_bits)
+
+
+def _inside(n: Expr, low: int, high: int) -> Expr:
+    """low < n < high, for integers."""
+    return (n > low) & (n < high)
+
+
+def _normal(x: Expr) -> Expr:
+    """The smallest normal number of its sign for a denormal number, else x itself."""
+    return select(_is_denormal(x), copysign(const(FORMATS[x.dtype].smallest, x.dtype), x), x)
+
+
 def _correct_quotient(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """A quotient corrected by its remainder, of operands scaled to [1, 2), so that no step overflows or underflows."""
     if e.op != "div" or e.dtype not in FLOATS:
         return rebuilt(e, args)
-    a, b = args
+    return _scaled_quotient(args[0], args[1], rebuilt(e, args))
+
+
+def _correct_quotient_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``_correct_quotient`` for targets that take denormal operands for zeros: 0 divided by one is 0, not NaN."""
+    if e.op != "div" or e.dtype not in FLOATS:
+        return rebuilt(e, args)
+    return _scaled_quotient(args[0], args[1], rebuilt(e, (_normal(args[0]), _normal(args[1]))))
+
+
+def _quotient_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A quotient of operands that are scaled to [1, 2) if one of them is denormal."""
+    if e.op != "div" or e.dtype not in FLOATS or not any(map(_may_be_denormal, args)):
+        return rebuilt(e, args)
+    rare = [_is_denormal(x) for x in args if _may_be_denormal(x)]
+    special = rebuilt(e, (_normal(args[0]), _normal(args[1])))
+    return rarely(rare[0] if len(rare) == 1 else rare[0] | rare[1], _scaled_quotient(args[0], args[1], special, False), rebuilt(e, args))
+
+
+def _scaled_quotient(a: Expr, b: Expr, special: Expr, corrected: bool = True) -> Expr:
+    """A quotient of operands scaled to [1, 2); ``special`` if one of them is 0, infinite or NaN."""
+    f = FORMATS[a.dtype]
     (top, top_exponent), (bottom, bottom_exponent) = _near_one(a), _near_one(b)
     q = top / bottom
-    q = q + fma(-q, bottom, top) / bottom
-    n = cast(top_exponent - bottom_exponent, e.dtype)
-    ordinary = _finite(a) & _finite(b) & ne(bitcast(a, FORMATS[a.dtype].integer) & _magnitude(a.dtype), 0)
-    ordinary = ordinary & ne(bitcast(b, FORMATS[b.dtype].integer) & _magnitude(b.dtype), 0)
-    return select(ordinary, binary("scale", q, n), rebuilt(e, args))
+    if corrected:
+        q = q + fma(-q, bottom, top) / bottom
+    n = cast(minimum(maximum(top_exponent - bottom_exponent, -2 * f.bias), 2 * f.bias), a.dtype)  # beyond, 0 or infinity
+    ordinary = _finite(a) & _finite(b) & ne(bitcast(a, f.integer) & _magnitude(a.dtype), 0)
+    ordinary = ordinary & ne(bitcast(b, f.integer) & _magnitude(b.dtype), 0)
+    return select(ordinary, binary("scale", q, n), special)
+
+
+_PASSES_ON = frozenset({"neg", "abs", "copysign", "select", "rarely", "min", "max"})
+"""Operations that keep a denormal operand as it is."""
+
+
+def _may_be_denormal(x: Expr) -> bool:
+    """Whether x may be denormal on a target whose arithmetic has no denormal results."""
+    if x.op == "const":
+        return 0.0 < abs(float(x.value or 0.0)) < FORMATS[x.dtype].smallest
+    if x.op in _PASSES_ON:
+        return any(a.dtype == x.dtype and _may_be_denormal(a) for a in (x.args[:1] if x.op == "copysign" else x.args))
+    return x.op in ("load", "gather", "local", "element", "bitcast", "reduce")
 
 
 def _near_one(x: Expr) -> tuple[Expr, Expr]:
@@ -220,16 +294,58 @@ def _near_one(x: Expr) -> tuple[Expr, Expr]:
 
 def _correct_root(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """A square root corrected by its remainder, of a number scaled to [1, 4)."""
-    if e.op != "sqrt":
+    return _scaled_root(args[0], rebuilt(e, args)) if e.op == "sqrt" else rebuilt(e, args)
+
+
+def _correct_root_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``_correct_root`` for targets that take denormal operands for zeros: the root of a negative one is NaN."""
+    return _scaled_root(args[0], rebuilt(e, (_normal(args[0]),))) if e.op == "sqrt" else rebuilt(e, args)
+
+
+def _root_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A square root of a number that is scaled to [1, 4) if it is denormal."""
+    if e.op != "sqrt" or not _may_be_denormal(args[0]):
         return rebuilt(e, args)
-    (x,) = args
+    return rarely(_is_denormal(args[0]), _scaled_root(args[0], rebuilt(e, (_normal(args[0]),)), False), rebuilt(e, args))
+
+
+def _scaled_root(x: Expr, special: Expr, corrected: bool = True) -> Expr:
+    """A square root of a number scaled to [1, 4); ``special`` for 0, infinity, NaN and negative numbers."""
     one, n = _near_one(x)
     is_odd = n & 1
     one = select(ne(is_odd, 0), one + one, one)
     s = unary("sqrt", one)
-    s = s + fma(-s, s, one) / (s + s)
+    if corrected:
+        s = s + fma(-s, s, one) / (s + s)
     bits = bitcast(x, FORMATS[x.dtype].integer)
-    return select(_finite(x) & (bits > 0), binary("scale", s, cast((n - is_odd) >> 1, e.dtype)), rebuilt(e, args))
+    return select(_finite(x) & (bits > 0), binary("scale", s, cast((n - is_odd) >> 1, x.dtype)), special)
+
+
+def _whole_of_bits(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``floor`` and ``ceil`` of denormal numbers, which a target may take for zeros."""
+    if e.op not in ("floor", "ceil") or not _may_be_denormal(args[0]):
+        return rebuilt(e, args)
+    (x,) = args
+    f = FORMATS[x.dtype]
+    bits = bitcast(x, f.integer)
+    if e.op == "ceil":
+        return select(_inside(bits, 0, 1 << f.fraction_bits), const(1.0, x.dtype), rebuilt(e, args))
+    lowest = -1 << (BITS[x.dtype] - 1)
+    return select(_inside(bits, lowest, lowest + (1 << f.fraction_bits)), const(-1.0, x.dtype), rebuilt(e, args))
+
+
+def _scale_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """a · 2^n of an operand that may be denormal: it is converted from the integer that its fraction is."""
+    if e.op != "scale" or not _may_be_denormal(args[0]) or args[0].op == "const":
+        return rebuilt(e, args)
+    a, n = args
+    f = FORMATS[e.dtype]
+    fraction = cast(bitcast(a, f.integer) & ((1 << f.fraction_bits) - 1), e.dtype)
+    unit = f.bias + f.fraction_bits - 1  # a denormal number is its fraction times 2^-unit
+    up = 2 * f.bias - 4  # such a small number, so that exponents stay in the range of ``scale``
+    less = select(n < float(unit - up), const(float(-up), e.dtype), n - float(unit))
+    denormal = _is_denormal(a)
+    return binary("scale", select(denormal, copysign(fraction, a), a), select(denormal, less, n))
 
 
 def _two_products(e: Expr, args: tuple[Expr, ...]) -> Expr:
@@ -270,6 +386,13 @@ def _emulate_fma(e: Expr, args: tuple[Expr, ...]) -> Expr:
         number = np.float32(b.value)
         first = (number.view(np.uint32) & np.uint32(0xFFFFF000)).view(np.float32)  # 12 bits, as the rest
         return kept(kept(c + kept(a * float(first))) + kept(a * float(number - first)))
+    if e.value == VAST:  # such a product is of numbers of which the second one, and the sum, can be divided by 4
+        by_quarters = node("fma", e.dtype, (a, b * 0.25, c * 0.25))
+        plain = node("fma", e.dtype, (a, b, c))
+        p, quarter = kept(a * b), kept(a * (b * 0.25))
+        return select(
+            _finite(p) | ~_finite(quarter), _emulate_fma(plain, plain.args), _emulate_fma(by_quarters, by_quarters.args) * 4.0
+        )
     p = kept(a * b)
     (ah, al), (bh, bl) = _halves(a), _halves(b)
     rest = kept(kept(kept(kept(ah * bh) - p) + kept(ah * bl)) + kept(al * bh))
@@ -285,17 +408,29 @@ def _halves(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _decode_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The bits of a float that may be denormal, times a power of 2, as in ``storage.decode``: a denormal number is converted
-    from the integer that its fraction is, since arithmetic may replace it by 0."""
+    """A float that may be denormal, times a constant that makes it normal: a denormal number is converted from the integer that
+    its fraction is, since arithmetic may replace it by 0. ``storage.decode`` and logarithms have such products."""
     out = rebuilt(e, args)
-    if e.op != "mul" or e.dtype != "float32" or args[1].op != "const" or args[0].op != "bitcast":
+    if e.op != "mul" or e.dtype != "float32" or args[0].op == "const" or not _may_be_denormal(args[0]):
         return out
-    bits, factor = args[0].args[0], args[1].value
-    if bits.dtype != "uint32" or not isinstance(factor, float) or factor < 2.0**24:
+    factor = _small_unit(args[1])
+    if factor is None or factor.value == 0.0:
         return out
+    bits = bitcast(args[0], "uint32")
     denormal = (bits & 0x7F800000) < (1 << 23)
-    size = cast(bits & 0x7FFFFF, "float32") * (factor * 2.0**-149)
+    size = cast(bits & 0x7FFFFF, "float32") * factor
     return select(denormal, copysign(size, args[0]), out)
+
+
+def _small_unit(factor: Expr) -> Expr | None:
+    """A constant factor, or one of several, times the smallest denormal number; 0 for those whose product is denormal."""
+    if factor.op == "const":
+        unit = float(factor.value or 0.0) * 2.0**-149
+        return const(unit if _SMALLEST_NORMAL <= unit < INFINITY else 0.0, "float32")
+    if factor.op != "select":
+        return None
+    a, b = _small_unit(factor.args[1]), _small_unit(factor.args[2])
+    return None if a is None or b is None else select(factor.args[0], a, b)
 
 
 # operations that some targets leave undefined
@@ -335,10 +470,6 @@ def _nan_min_max(e: Expr, args: tuple[Expr, ...]) -> Expr:
         elif x.value != x.value:
             return x
     return out
-
-
-_SMALLEST_NORMAL = 2.0**-126
-"""Of float32."""
 
 
 def _comparison_of_bits(e: Expr, args: tuple[Expr, ...]) -> Expr:

@@ -30,6 +30,7 @@ from firebrick.scalar.expr import (
     scale,
     select,
     sqrt,
+    where_flushed,
 )
 
 
@@ -60,6 +61,8 @@ FORMATS = {
     "float64": Format("int64", 52, 1023, -746.0, 710.0, 40.0, 2.0**-1022),
 }
 INFINITY, NAN = float("inf"), float("nan")
+NEAR_ZERO = 2.0**-60
+"""For smaller |x|, x + c · x³ and x + c · x² round to x in float32, whose denormal steps ``where_flushed`` avoids."""
 
 
 def table(name: str, x: Expr) -> tuple[float, ...]:
@@ -70,6 +73,11 @@ def table(name: str, x: Expr) -> tuple[float, ...]:
 def number(name: str, x: Expr) -> tuple[float, float, float]:
     """A constant as a sum of three floats of the dtype of ``x``."""
     return NUMBERS[name, x.dtype]
+
+
+def first_term(x: Expr, out: Expr) -> Expr:
+    """A function that is x + c · x² or x + c · x³ near 0, without denormal steps on targets that flush them."""
+    return where_flushed(absolute(x) < NEAR_ZERO, x, out)
 
 
 def clamped(x: Expr, low: float, high: float) -> Expr:
@@ -126,7 +134,7 @@ def expm1(x: Expr) -> Expr:
     n, r = reduced(clamped(x, -f.flat, f.high))
     half = scale(1.0, n - 1.0)  # 2^n may overflow although the result does not
     out = muladd(half, exp_minus_one(r), kept(half - 0.5)) * 2.0
-    return select(absolute(x) < f.smallest, x, out)
+    return first_term(x, select(absolute(x) < f.smallest, x, out))
 
 
 def tanh(x: Expr) -> Expr:
@@ -137,7 +145,7 @@ def tanh(x: Expr) -> Expr:
     far = 1.0 - 2.0 / (scale(exp_near(r), n) + 1.0)
     square = size * size
     near = muladd(size * square, polynomial(square, table("TANH", x)), size)
-    return copysign(select(square < 0.4, near, far), x)
+    return first_term(x, copysign(select(square < 0.4, near, far), x))
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -155,7 +163,7 @@ def sinh(x: Expr) -> Expr:
     size, half = _half_exp(x)
     square = size * size
     near = muladd(size * square, polynomial(square, table("SINH", x)), size)
-    return copysign(select(size < 1.0, near, half - 0.25 / half), x)
+    return first_term(x, copysign(select(size < 1.0, near, half - 0.25 / half), x))
 
 
 def cosh(x: Expr) -> Expr:
@@ -220,7 +228,7 @@ def log1p(x: Expr) -> Expr:
     part = scale(1.0, -k)
     out = _log_of_sum(k, muladd(part, x, kept(part - 1.0)))  # f of 1 + x, computed without rounding 1 + x
     special = select(eq(x, -1.0), const(-INFINITY, x.dtype), select(x < -1.0, const(NAN, x.dtype), x))
-    return select((x > -1.0) & (x < INFINITY), select(eq(x, 0.0), x, out), special)
+    return first_term(x, select((x > -1.0) & (x < INFINITY), select(eq(x, 0.0), x, out), special))
 
 
 def _log_to(f: Expr, name: str) -> Expr:
@@ -287,7 +295,8 @@ def gelu(x: Expr) -> Expr:
     """
     size, n, rest = _bell(x)
     # x · tail for negative x, x - |x| · tail for positive x, whose |x| is clamped: infinity times 0 would be NaN
-    return copysign(muladd(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0)), x)
+    out = copysign(muladd(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0)), x)
+    return where_flushed(absolute(x) < NEAR_ZERO, x * 0.5, out)
 
 
 def gelu_gradient(g: Expr, x: Expr) -> Expr:
@@ -302,8 +311,11 @@ def erf(x: Expr) -> Expr:
     size = minimum(absolute(x), 4.0 if x.dtype == "float32" else 6.0)
     n, r = reduced(-(size * size))
     far = muladd(_tail(size * 2.0**0.5, n, exp_minus_one(r)), -2.0, 1.0)
-    near = muladd(size, polynomial(size * size, table("ERF", x)), size)
-    return copysign(select(size < 1.0, near, far), x)
+    coefficients = table("ERF", x)
+    near = muladd(size, polynomial(size * size, coefficients), size)
+    large = scale(size, const(66.0, x.dtype))
+    tiny = scale(muladd(large, coefficients[0], large), const(-66.0, x.dtype))
+    return copysign(where_flushed(size < NEAR_ZERO, tiny, select(size < 1.0, near, far)), x)
 
 
 # roots

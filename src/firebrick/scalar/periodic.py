@@ -26,7 +26,7 @@ from firebrick.scalar.expr import (
     rarely,
     select,
 )
-from firebrick.scalar.math import FORMATS, INFINITY, NAN, number, table
+from firebrick.scalar.math import FORMATS, INFINITY, NAN, first_term, number, table
 
 LIMIT = {"float32": 65536.0, "float64": 16777216.0}
 """Bound of operands that are reduced by three floats of π/2."""
@@ -37,7 +37,7 @@ def sin(x: Expr) -> Expr:
     near = select(eq(x, 0.0), x, _value(*_near(x)))
     turns, r, _ = _far(x)
     # sin(-a) = -sin(a) = sin(a + π): two quarter turns more
-    return _joined(x, _value(select(x < 0.0, turns + 2, turns), r), near)
+    return first_term(x, _joined(x, _value(select(x < 0.0, turns + 2, turns), r), near))
 
 
 def cos(x: Expr) -> Expr:
@@ -51,7 +51,7 @@ def tan(x: Expr) -> Expr:
     """Tangent of x in radians."""
     near = select(eq(x, 0.0), x, _ratio(*_near_double(x)))
     far = _ratio(*_far(x))
-    return _joined(x, select(x < 0.0, -far, far), near)
+    return first_term(x, _joined(x, select(x < 0.0, -far, far), near))
 
 
 def _joined(x: Expr, far: Expr, near: Expr) -> Expr:

@@ -10,6 +10,7 @@ from firebrick.scalar.expr import (
     absolute,
     bitcast,
     const,
+    copysign,
     eq,
     fma,
     muladd,
@@ -19,6 +20,7 @@ from firebrick.scalar.expr import (
     scale,
     select,
     unary,
+    where_flushed,
 )
 from firebrick.scalar.math import FORMATS, INFINITY, NAN, clamped, number, split, table
 
@@ -32,6 +34,9 @@ def power(x: Expr, y: Expr) -> Expr:
     """x to the power y. Floats follow IEEE 754's ``pow``. Integers wrap; with negative exponents, they are truncated."""
     if x.dtype not in ("float32", "float64"):
         return _integer_power(x, y)
+    exact_y = y
+    # any power of such a small exponent rounds to 1, but for those of 0 and infinity
+    y = where_flushed(absolute(y) < 2.0**-100, copysign(const(2.0**-100, y.dtype), y), y)
     size = absolute(x)
     out = _of_size(size, y)
     half = y * 0.5
@@ -39,7 +44,7 @@ def power(x: Expr, y: Expr) -> Expr:
     odd = whole & ne(unary("floor", half), half)
     signed = select((bitcast(x, FORMATS[x.dtype].integer) < 0) & odd, -out, out)
     valid = whole | ~((x < 0.0) & (size < INFINITY))
-    return select(eq(y, 0.0) | eq(x, 1.0) | (eq(x, -1.0) & eq(absolute(y), INFINITY)), 1.0, select(valid, signed, NAN))
+    return select(eq(exact_y, 0.0) | eq(x, 1.0) | (eq(x, -1.0) & eq(absolute(y), INFINITY)), 1.0, select(valid, signed, NAN))
 
 
 def _ends(size: Expr, logarithm: Expr) -> Expr:

@@ -20,11 +20,18 @@ from firebrick.scalar.expr import (
     scale,
     select,
     unary,
+    vast_fma,
+    where_flushed,
 )
 from firebrick.scalar.math import FORMATS, INFINITY, NAN
 
 _SQUARINGS = {"float32": 4, "float64": 6}
 """Number of squarings. The difference of two exponents, shifted right by it, is the exponent of a power of 2 that is exact."""
+
+_LARGEST_SCALED = 2.0**60
+"""Operands below it, of divisors below its reciprocal, are scaled where denormal numbers are flushed,"""
+_UP = 66.0
+"""by this power of 2."""
 
 
 def floor_divide(x1: Expr, x2: Expr) -> Expr:
@@ -45,14 +52,22 @@ def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
             return q, r
         off = ne(r, 0) & ((r ^ b) < 0)
         return select(off, q - 1, q), select(off, r + b, r)
+    # where denormal numbers are flushed, small operands are scaled, and an operand that is its own remainder is left as it is
+    tiny, vast = absolute(b) < 1.0 / _LARGEST_SCALED, absolute(a) >= _LARGEST_SCALED
+    small, far_apart = tiny & ~vast, tiny & vast
+    up, down = (const(n, a.dtype) for n in (_UP, -_UP))
+    a, b = where_flushed(small, scale(a, up), a), where_flushed(small, scale(b, up), b)
+    less = absolute(a) < absolute(b)
+    ratio = a / b
     # a quotient just below an integer may be rounded up to it, which the sign of the remainder shows
-    q = unary("floor", a / b)
-    r = fma(-q, b, a)
+    q = where_flushed(less, copysign(const(0.0, a.dtype), ratio), unary("floor", ratio))
+    r = where_flushed(less, a, vast_fma(-q, b, a))
     low = _between(r, b)
     near_q, near_r = select(low, q - 1.0, q), copysign(select(low, r + b, r), b)
-    far_q, far_r = _far(a, b)
+    far_q, far_r = _far(a, b, far_apart)
     rare = ~(absolute(q) < 2.0 ** (FORMATS[a.dtype].fraction_bits - 1)) | ~(absolute(b) < INFINITY)
-    return rarely(rare, far_q, near_q), rarely(rare, far_r, near_r)
+    q, r = rarely(rare, far_q, near_q), rarely(rare, far_r, near_r)
+    return q, where_flushed(tiny, scale(r, down), r)
 
 
 def _between(r: Expr, b: Expr) -> Expr:
@@ -60,22 +75,26 @@ def _between(r: Expr, b: Expr) -> Expr:
     return ne(r, 0.0) & ne(r < 0.0, b < 0.0)
 
 
-def _far(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Quotient and remainder for large quotients, infinities and divisors of 0."""
+def _far(a: Expr, b: Expr, apart: Expr) -> tuple[Expr, Expr]:
+    """Quotient and remainder for large quotients, infinities and divisors of 0. Where denormal numbers are flushed and operands
+    are ``apart``, the remainder is scaled up."""
     ratio = a / b
     infinite = eq(absolute(a), INFINITY) | eq(absolute(b), INFINITY)
-    r = _modulo(a, b)
+    modulo = _modulo(a, b, apart)
+    r = where_flushed(apart, scale(modulo, const(-_UP, a.dtype)), modulo)
     # ``whole`` is a / b up to about half a unit in the last place, so a - whole · b is exact, and is r plus a multiple of b
     whole = unary("rint", ratio)
-    more = unary("rint", (fma(-whole, b, a) - r) / b) - select(_between(r, b), const(1.0, a.dtype), 0.0)
+    more = unary("rint", (vast_fma(-whole, b, a) - r) / b) - select(_between(r, b), const(1.0, a.dtype), 0.0)
     q = select(infinite | eq(b, 0.0) | eq(absolute(ratio), INFINITY), unary("floor", ratio), whole + more)
     undefined = ~(absolute(a) < INFINITY) | eq(b, 0.0) | ne(b, b)
-    rest = select(undefined, const(NAN, a.dtype), select(infinite, a, r))
-    return q, copysign(select(_between(rest, b), rest + b, rest), b)
+    rest = select(undefined, const(NAN, a.dtype), select(infinite, a, modulo))
+    more_b = where_flushed(apart, scale(b, const(_UP, a.dtype)), b)
+    return q, copysign(select(_between(rest, b), rest + more_b, rest), b)
 
 
-def _modulo(a: Expr, b: Expr) -> Expr:
-    """a - b · k, exactly, with an integer k that makes its magnitude about |b| / 2 or less, for finite |a| ≥ |b| > 0.
+def _modulo(a: Expr, b: Expr, apart: Expr) -> Expr:
+    """a - b · k, exactly, with an integer k that makes its magnitude about |b| / 2 or less, for finite |a| ≥ |b| > 0; scaled up
+    where ``_far`` says so.
 
     With a = m · 2^d · 2^e and b = n · 2^e, this is m · 2^d modulo n, times 2^e; 2^d is computed by squaring. All numbers are
     integers of magnitude at most n; products are sums of two floats.
@@ -96,7 +115,9 @@ def _modulo(a: Expr, b: Expr) -> Expr:
     for bit in reversed(range(count)):
         square = product(power, power)
         power = centred(select(ne(d & (1 << bit), 0), square + square, square))
-    out = scale(centred(product(centred(m), power)), cast(lower - (f.bias + f.fraction_bits), a.dtype))
+    exponent = cast(lower - (f.bias + f.fraction_bits), a.dtype)
+    exponent = where_flushed(apart, exponent + _UP, exponent)
+    out = scale(centred(product(centred(m), power)), exponent)
     return select(a < 0.0, -out, out)
 
 

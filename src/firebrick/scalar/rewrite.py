@@ -12,6 +12,7 @@ from typing import Any
 from firebrick.scalar.expr import (
     CANCELS,
     IN_RANGE,
+    VAST,
     Expr,
     binary,
     bitcast,
@@ -34,6 +35,7 @@ from firebrick.scalar.expr import (
     reduce,
     select,
     unary,
+    where_flushed,
 )
 
 
@@ -50,7 +52,7 @@ def _bounded(at: Expr, value: Any) -> Expr:
 
 def _fma(args: Sequence[Expr], value: Any) -> Expr:
     found = fma(args[0], args[1], args[2])
-    return node("fma", found.dtype, found.args, CANCELS) if value == CANCELS and found.op == "fma" else found
+    return node("fma", found.dtype, found.args, value) if value in (CANCELS, VAST) and found.op == "fma" else found
 
 
 # op → function of dtype, operands and value; other ops take one or two operands only
@@ -66,6 +68,7 @@ _MAKE: dict[str, Callable[[str, Sequence[Expr], Any], Expr]] = {
     "reduce": lambda dtype, args, value: reduce(str(value), args[0]),
     "select": lambda dtype, args, value: select(args[0], args[1], args[2]),
     "rarely": lambda dtype, args, value: rarely(args[0], args[1], args[2]),
+    "where_flushed": lambda dtype, args, value: where_flushed(args[0], args[1], args[2]),
     "cast": lambda dtype, args, value: node("cast", dtype, tuple(args), value) if value == IN_RANGE else cast(args[0], dtype),
     "bitcast": lambda dtype, args, value: bitcast(args[0], dtype),
     "muladd": lambda dtype, args, value: muladd(args[0], args[1], args[2]),

@@ -92,7 +92,8 @@ def _verdict(device: Device, name: str, arrays: tuple[Array, ...], params: dict[
     try:
         result = bind(op, tuple(hooks.from_host(a, device) for a in arrays), params)
         hosts = tuple(t.numpy() for t in (result if isinstance(result, tuple) else (result,)))
-        found = check_results(op, arrays, params, hosts, run_reference(op, arrays, params))
+        want = run_reference(op, arrays, params)
+        found = check_results(op, arrays, params, hosts, want, flushes=device.backend.flushes_denormals(device))
         units = found.units
         if not found.ok:
             message = f"the result is off by {found}"

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.backends.webgpu import commands
+from firebrick.backends.webgpu import commands, probes
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
+from firebrick.testing import conformance
 
 Rewrite = Callable[[str], str]
 MIB = 1 << 20
@@ -82,11 +83,17 @@ fn flushed(x: f32) -> f32 {
 def flushes(text: str) -> str:
     """Results of arithmetic that are denormal become zero."""
     text = re.sub(r"= bitcast<u32>\((x [*+] y)\);", r"= bitcast<u32>(flushed(\1));", text)
-    text = re.sub(
-        r"(bitcast<f32>\(bitcast<u32>\()((?:[^()]|\([^()]*\))* [-+*/] (?:[^()]|\([^()]*\))*)(\) \| zero\))",
-        r"\1flushed(\2)\3",
-        text,
-    )
+    begin = "bitcast<f32>(bitcast<u32>("
+    at = text.find(begin)
+    while at >= 0:
+        first = end = at + len(begin)
+        depth = 1
+        while depth:  # the bracket that ends what is fenced
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        if text[end:].startswith(" | zero)"):
+            text = f"{text[:first]}flushed({text[first : end - 1]}){text[end - 1 :]}"
+        at = text.find(begin, first)
     return FLUSH + text if "flushed(" in text else text
 
 
@@ -107,6 +114,36 @@ def test_a_driver_that_flushes_denormals_is_noticed_and_changes_only_denormal_re
         normal = np.abs(want) >= smallest
         np.testing.assert_allclose(got[normal], want[normal], rtol=1e-6)
         assert np.all(np.abs(got[~normal] - want[~normal]) <= smallest)
+
+
+def wrong_results(device: fb.Device) -> list[str]:
+    """Failures of conformance of some ops at their special values, by name."""
+    found = conformance(device, ["divide", "multiply"], ["float32"], subset="thin", modes=["eager"])
+    assert found.checked > 20
+    return [v.message for v in found.failures]
+
+
+def test_conformance_allows_denormal_results_to_be_flushed_where_the_driver_was_measured_to_do_so(
+    planted: Callable[[Rewrite], fb.Device],
+) -> None:
+    device = planted(flushes)
+    assert device.backend.flushes_denormals(device)
+    assert not wrong_results(device)
+
+
+def test_a_driver_that_flushes_denormals_without_a_measurement_that_says_so_fails_conformance(
+    planted: Callable[[Rewrite], fb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_denormals", lambda run: "kept")
+    device = planted(flushes)
+    assert not device.backend.flushes_denormals(device)
+    assert any(re.search(r"got -?0\.0, want -?\d\.\d+e-39", message) for message in wrong_results(device))
+
+
+def test_a_driver_that_flushes_normal_numbers_too_fails_conformance(planted: Callable[[Rewrite], fb.Device]) -> None:
+    device = planted(lambda text: flushes(text).replace("& 0x7f800000u) == 0u", "& 0x7f800000u) <= 0x02000000u"))
+    assert device.backend.flushes_denormals(device)
+    assert wrong_results(device)
 
 
 def cuts(limit: int) -> Rewrite:
@@ -141,8 +178,6 @@ def test_a_driver_whose_loops_are_cut_would_lose_terms(
     planted: Callable[[Rewrite], fb.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: with the limit of another driver, terms are lost."""
-    from firebrick.backends.webgpu import probes
-
     monkeypatch.setattr(probes, "_longest_loop", lambda run: 65535)
     device = planted(cuts(100))
     on = fb.asarray(np.ones((3, 20_000), np.float32), device=device)

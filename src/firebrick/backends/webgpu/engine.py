@@ -95,6 +95,9 @@ class WebGpuBackend(Backend):
             return frozenset()
         return frozenset({STORAGE} if dtype.kind == "storage" else {STORAGE, ARITHMETIC})
 
+    def flushes_denormals(self, device: Device) -> bool:
+        return not self.groups(device).gpu.measured.capabilities.denormals
+
     def compute_dtype(self, device: Device, dtype: DType) -> DType:
         return float32 if dtype.kind == "storage" else dtype
 

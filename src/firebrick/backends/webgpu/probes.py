@@ -88,7 +88,7 @@ def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
     contracts = not exact.pop("products in sums")
     facts = {key: ("exact" if ok else "inexact") for key, ok in exact.items()}
     facts["products in sums"] = "rounded with the sum" if contracts else "rounded"
-    facts["denormals"] = "kept" if denormals else "flushed to zero"
+    facts["denormals"] = "kept" if denormals else "flushed to zero or to the smallest normal number"
     facts |= habits
     facts["longest loop"] = f"{loops:,} iterations" + (" or more" if loops == LONGEST else ", then it ends without an error")
     return Measured(capabilities, contracts, facts)

@@ -29,7 +29,7 @@ from firebrick.scalar.expr import Expr, walk
 
 ROUNDS = 32
 """Iterations of a loop whose number is not known."""
-_FREE = frozenset({"const", "local", "element", "cast", "bitcast", "kept"})
+_FREE = frozenset({"const", "local", "element", "cast", "bitcast", "kept", "where_flushed"})
 """Operations that are not counted as arithmetic."""
 
 
@@ -126,7 +126,7 @@ def _without_addresses(roots: Sequence[Expr]) -> set[Expr]:
         e = stack.pop()
         if e not in found:
             found.add(e)
-            stack += () if e.op == "element" else e.args
+            stack += () if e.op == "element" else e.args[2:] if e.op == "where_flushed" else e.args
     return found
 
 

@@ -209,7 +209,7 @@ class Emitter:
                 stack.pop()
                 continue
             # the slow operand of `rarely` is written by `_rarely`, inside of its branch
-            needed = e.args[:1] + e.args[2:] if e.op == "rarely" else e.args
+            needed = e.args[:1] + e.args[2:] if e.op == "rarely" else e.args[2:] if e.op == "where_flushed" else e.args
             todo = [a for a in needed if a not in self.values] if e.op != "reduce" else []
             if todo:
                 stack.extend(reversed(todo))
@@ -230,6 +230,8 @@ class Emitter:
             return literal(e.value, dtype, self.lanes)
         if op == "rarely":
             return self._rarely(e)
+        if op == "where_flushed":  # LLVM's targets support denormal numbers
+            return self.values[e.args[2]]
         if op in ("nearest", "nearest_bits"):
             return self.value(by_magic(e))
         v = [self.values[a] for a in e.args]
