@@ -246,7 +246,9 @@ def _quotient_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return rebuilt(e, args)
     rare = [_is_denormal(x) for x in args if _may_be_denormal(x)]
     special = rebuilt(e, (_normal(args[0]), _normal(args[1])))
-    return rarely(rare[0] if len(rare) == 1 else rare[0] | rare[1], _scaled_quotient(args[0], args[1], special, False), rebuilt(e, args))
+    return rarely(
+        rare[0] if len(rare) == 1 else rare[0] | rare[1], _scaled_quotient(args[0], args[1], special, False), rebuilt(e, args)
+    )
 
 
 def _scaled_quotient(a: Expr, b: Expr, special: Expr, corrected: bool = True) -> Expr:

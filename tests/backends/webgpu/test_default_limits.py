@@ -54,6 +54,33 @@ def test_the_driver_holds_the_engine_to_the_default_limits(least: fb.Device) -> 
     assert (c.buffers, c.group_items) == (PAGE.capabilities.buffers, PAGE.capabilities.group_items)
 
 
+class OddAdapter(LeastAdapter):
+    """wgpu's adapter, whose largest buffer and binding are no multiple of 16 bytes."""
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__(handle)
+        self.limits = {**dict(handle.limits), "max-storage-buffer-binding-size": 400_012, "max-buffer-size": 400_012}
+
+    def request_device_sync(self, label: str, required_limits: dict[str, int]) -> Any:
+        return self.handle.request_device_sync(label=label, required_limits=required_limits)
+
+
+@pytest.mark.parametrize("count", [99_999, 100_000, 100_001, 100_002, 100_003])
+def test_arrays_as_large_as_the_largest_buffer_have_kernels_where_that_is_no_multiple_of_16_bytes(
+    count: int, anew: fb.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = adapters()[0]
+    made = Adapter(OddAdapter(a.handle), a.api, a.name, a.driver, a.kind)
+    monkeypatch.setattr(engine, "adapters", lambda: (made,))
+    values = np.arange(count, dtype=np.float32)
+    x = fb.asarray(values, device=anew)
+    with fb.config.scope(fallback="error"):
+        np.testing.assert_array_equal((x * 2.0).numpy(), values * 2)
+        np.testing.assert_array_equal(fb.jit(lambda v: fb.abs(v) + 1.0)(x).numpy(), values + 1)
+        assert abs(fb.sum(x).item() / values.sum(dtype=np.float64) - 1.0) < 1e-6
+    del x
+
+
 @pytest.mark.slow
 def test_ops_agree_with_the_reference_under_the_default_limits(least: fb.Device, seed: int) -> None:
     done = 0

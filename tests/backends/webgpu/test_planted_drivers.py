@@ -16,7 +16,8 @@ import pytest
 import firebrick as fb
 from firebrick.backends.webgpu import commands, probes
 from firebrick.backends.webgpu.adapters import adapters
-from firebrick.backends.webgpu.commands import Gpu, PreparedLaunch
+from firebrick.backends.webgpu.commands import Gpu
+from firebrick.backends.webgpu.launches import PreparedLaunch
 from firebrick.testing import conformance
 
 Rewrite = Callable[[str], str]

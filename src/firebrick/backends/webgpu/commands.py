@@ -15,9 +15,8 @@ import threading
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
-from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -25,6 +24,7 @@ import numpy as np
 
 from firebrick.backends.webgpu.adapters import PROCESSOR, Adapter, library
 from firebrick.backends.webgpu.buffers import WORD, Block, BufferPool, DeviceArray, Lease, padded
+from firebrick.backends.webgpu.launches import TABLE_BYTES, Chooser, Pipeline, PreparedLaunch, PreparedSegment, Recording
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
 from firebrick.backends.webgpu.replay import LaunchTable
@@ -37,8 +37,6 @@ BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 _PIPELINES = 512
 """Maximum number of compiled shaders that are kept; programs keep their own."""
-TABLE_BYTES = WORD * (SITES + 1)
-"""Bytes of a table of faults."""
 UNPROVED = 1 << 22
 """Bytes of a buffer up to which nothing is proved of the device's memory."""
 MARK = 0x5BD1E995
@@ -60,17 +58,6 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
-
-
-Chooser = Callable[[Sequence[Block]], "tuple[Block, ...]"]
-"""Takes some of the elements of a list."""
-
-
-def chooser(numbers: Sequence[int]) -> Chooser:
-    """What takes the elements of these numbers from a list."""
-    if len(numbers) > 1:
-        return itemgetter(*numbers)
-    return lambda blocks: tuple([blocks[k] for k in numbers])
 
 
 P = ParamSpec("P")
@@ -122,112 +109,6 @@ def _release_of_groups(lib: Any) -> Callable[[Any], None]:
             lib.wgpuBindGroupRelease(group)
 
     return release
-
-
-class Pipeline:
-    """A compiled shader and the layout of its bindings.
-
-    Attributes:
-        pipeline: wgpu's object.
-        layout: That of its one bind group.
-        bindings: Number of its bindings.
-    """
-
-    __slots__ = ("bindings", "layout", "pipeline")
-
-    def __init__(self, pipeline: Any, layout: Any, bindings: int) -> None:
-        self.pipeline, self.layout, self.bindings = pipeline, layout, bindings
-
-
-class PreparedLaunch:
-    """A launch but for the buffers of its arrays: descriptions that wgpu's C functions read, filled in once.
-
-    Bind groups and launches go by the C functions, without the checks of wgpu's Python interface, which cost more than the
-    work. What those would find is ruled out here: bindings have the sizes of their buffers' contents, of at least a word.
-
-    Args:
-        pipeline: The kernel.
-        reads: For each array, whether it is only read.
-        sizes: Bytes of each array.
-        words: A buffer with the launch's words.
-        checks: Whether it has a table of faults.
-        workgroups: Along x and y.
-
-    Attributes:
-        table: The binding of the table of faults; None without one.
-    """
-
-    __slots__ = (
-        "__weakref__", "_group", "_held", "address", "entries", "groups", "pipeline", "reads", "sizes", "table", "workgroups",
-        "writes",
-    )  # fmt: skip
-
-    def __init__(
-        self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, checks: bool,
-        workgroups: tuple[int, int], native: Any,
-    ) -> None:  # fmt: skip
-        ffi, self.reads = native.ffi, tuple(reads)
-        self.writes = tuple(k for k, read in enumerate(self.reads) if not read)
-        self.address = int(ffi.cast("intptr_t", pipeline.pipeline._internal))
-        self.pipeline, self.sizes, self.workgroups = pipeline, tuple(sizes), workgroups
-        self.entries = ffi.new("WGPUBindGroupEntry[]", pipeline.bindings)
-        for k in range(pipeline.bindings):
-            self.entries[k].binding = k
-        for k, size in enumerate(sizes):
-            self.entries[k].size = max(padded(size), WORD)
-        k = len(self.sizes)
-        self.entries[k].buffer, self.entries[k].size = words._internal, words.size
-        self.table = k + 1 if checks else None
-        if checks:
-            self.entries[k + 1].size = TABLE_BYTES
-        self._group = ffi.new("WGPUBindGroupDescriptor *")
-        self._group.layout = pipeline.layout._internal
-        self._group.entryCount = pipeline.bindings
-        self._group.entries = self.entries
-        self._held = words
-        # bind groups by the buffers of the arrays, and their rows of a table of launches: operations get the same buffers
-        # again and again
-        self.groups: dict[tuple[Block, ...], tuple[Any, tuple[int, int, int, int]]] = {}
-
-    @property
-    def group(self) -> Any:
-        """The description of a bind group."""
-        return self._group
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The rows of a segment for certain buffers.
-
-    Attributes:
-        rows: Of the table of launches.
-        blocks: The buffers of its operands, its own, and the one for arrays without elements.
-        held: What has the addresses of the rows.
-    """
-
-    rows: array[int]
-    blocks: tuple[Block, ...]
-    held: list[Any]
-
-
-class PreparedSegment:
-    """Launches that are recorded as one.
-
-    Args:
-        steps: The launches, each with the positions of its arrays among the buffers of the operands, its own ones, and one
-            for arrays without elements.
-        operands: Number of its operands.
-        sizes: Of its own buffers, of ``BufferPool.size_of``.
-    """
-
-    __slots__ = ("__weakref__", "groups", "sizes", "steps", "writes")
-
-    def __init__(self, steps: Sequence[tuple[PreparedLaunch, tuple[int, ...]]], operands: int, sizes: Sequence[int]) -> None:
-        self.steps, self.sizes = tuple(steps), tuple(sizes)
-        nothing = operands + len(self.sizes)
-        self.writes = tuple(sorted({numbers[k] for launch, numbers in self.steps for k in launch.writes} - {nothing}))
-        # by the buffers of the operands, and then by its own: the order is that of the last calls that found none
-        self.groups: OrderedDict[tuple[Block, ...], dict[tuple[Block, ...], Recording]] = OrderedDict()
 
 
 class Gpu:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
-from firebrick.backends.webgpu.commands import Gpu, chooser
+from firebrick.backends.webgpu.commands import Gpu
+from firebrick.backends.webgpu.launches import chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite
 from firebrick.compiler.tune.compared import Tuned, collect, is_untuned

@@ -45,6 +45,8 @@ from firebrick.scalar.storage import STORAGE, computed
 
 QUADS = 256
 """Minimum number of elements of which an item computes four."""
+_QUAD_BYTES = 16
+"""Bytes of a quad of the largest elements."""
 ROWS_OF_QUADS = 4096
 """Minimum number of elements of the largest array of a kernel whose loops take four elements a round."""
 SITES = 1023
@@ -230,8 +232,11 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
     elements = [n // max(1, dtype(a.dtype).itemsize) for n, a in zip(sizes, f.arrays, strict=True)]
     scalars = tuple((1 if a == 0 < v else a, b) for v, (a, b) in zip(s.scalars, _rounded(s.scalars), strict=True))
     rounded = scalars, _rounded([n - 1 for n in grid]), _rounded(elements)
-    quads = driver.quads and len(grid) == 1 and grid[0] >= QUADS
-    fours = _fours(s) if driver.quads and max(elements) >= ROWS_OF_QUADS else None
+    # bindings of whole quads may be larger than the largest buffer, whose size may be no multiple of theirs
+    limit = driver.capabilities.binding_bytes
+    room = driver.quads and (limit is None or max(sizes) <= limit // _QUAD_BYTES * _QUAD_BYTES)
+    quads = room and len(grid) == 1 and grid[0] >= QUADS
+    fours = _fours(s) if room and max(elements) >= ROWS_OF_QUADS else None
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
         key = f, driver.capabilities, quads, fours, *map(tuple, numbers)
         with _lock:

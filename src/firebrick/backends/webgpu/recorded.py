@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firebrick.backends.webgpu.buffers import Block, DeviceArray, padded
-from firebrick.backends.webgpu.commands import BATCH, Gpu, PreparedLaunch, PreparedSegment
+from firebrick.backends.webgpu.commands import BATCH, Gpu
 from firebrick.backends.webgpu.groups import CompiledGroup, raise_fault
+from firebrick.backends.webgpu.launches import PreparedLaunch, PreparedSegment
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.compiler import Kernel, Plan
 from firebrick.compiler.program.python import SegmentFunctions
