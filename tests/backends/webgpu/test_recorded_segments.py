@@ -12,7 +12,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends.webgpu import commands, recorded
-from firebrick.backends.webgpu.buffers import DeviceArray
+from firebrick.backends.webgpu.buffers import KEPT, BufferPool, DeviceArray
 from firebrick.backends.webgpu.recorded import MOST, RecordedSegment
 from firebrick.compiler import Executable
 from firebrick.core.aval import Aval
@@ -389,3 +389,25 @@ def test_more_checks_than_a_table_has_room_for_are_made_in_several(monkeypatch: 
         with pytest.raises(IndexError, match=f"Received: {8 + k},"):
             program([x, *wrong])
     assert _numbers(program([x, *right]))[0].tobytes() == wanted[0].tobytes()
+
+
+def test_buffers_that_nothing_owns_are_bounded_by_what_was_in_use() -> None:
+    """Programs of many sizes would keep one set of buffers for each size class."""
+    pool = BufferPool(lambda size: object(), 1 << 40)
+    most = 0
+    for k in range(40):
+        size = pool.size_of((4 << 20) + k * (1 << 20))
+        leases = [pool.sized(size) for _ in range(8)]
+        most = max(most, pool.created - pool.kept)
+        del leases
+    assert most == 8 * pool.size_of(43 << 20)
+    assert pool.kept <= 2 * most
+    assert pool.created == sum(b.size for b in pool._blocks)
+    before = pool.created
+    for _ in range(5):  # a program that runs again makes no buffer
+        leases = [pool.sized(size) for _ in range(8)]
+        del leases
+    assert pool.created == before
+    held = [pool.lease(256) for _ in range(300)]  # and what much was in use long ago does not count
+    assert len(held) == 300
+    assert pool.kept <= KEPT

@@ -15,6 +15,8 @@ from firebrick.core.aval import Aval
 
 WORD = 4
 """Bytes that sizes of bindings and copies are multiples of."""
+KEPT = 64 << 20
+"""Bytes of buffers that nothing owns up to which none is given back."""
 LEAST = 256
 """Bytes of the smallest buffer."""
 
@@ -79,6 +81,7 @@ class BufferPool:
         # that gives it back.
         self._blocks: set[Block] = set()
         self.created = self.kept = 0
+        self._top = 0  # of the bytes that were in use when a buffer was made, less those of long ago
 
     def size_of(self, nbytes: int) -> int:
         """The size of the buffers that ``lease`` gives for so many bytes."""
@@ -106,6 +109,9 @@ class BufferPool:
             return Lease(free.popitem()[0], self._returned)
         if size > self._largest:
             raise MemoryError(f"a buffer of this device has at most {self._largest:,} bytes; {size:,} are needed")
+        self._top = max(self.created - self.kept + size, self._top - self._top // 64)
+        if self.kept > max(KEPT, self._top):
+            self._give_back(max(KEPT, self._top) // 2)
         try:
             buffer = self._create(size)
         except MemoryError:
@@ -147,6 +153,19 @@ class BufferPool:
                 return
             self._free[block.size][block] = None
             self.kept += block.size
+
+    def _give_back(self, left: int) -> None:
+        """Give buffers that nothing owns back to the device until so many bytes are left, those first that were not used for
+        longest: programs of many sizes have buffers of many size classes."""
+        self._before_release()
+        free = sorted((b for blocks in self._free.values() for b in blocks), key=lambda b: b.used)
+        for block in free:
+            if self.kept <= left:
+                break
+            del self._free[block.size][block]
+            self._blocks.discard(block)
+            self.created -= block.size
+            self.kept -= block.size
 
     def release(self) -> None:
         """Give the buffers that nothing owns back to the device."""
