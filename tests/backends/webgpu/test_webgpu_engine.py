@@ -387,3 +387,14 @@ def test_running_and_scattered_sums_stay_on_the_device_and_are_exact(n: int) -> 
     assert (np.abs(running - np.cumsum(wide)) <= 2.0**-23 * np.cumsum(np.abs(wide))).all()
     assert (np.abs(scattered - sums) <= 2.0**-23 * sizes).all()
     assert np.signbit(signs).all()
+
+
+@pytest.mark.parametrize(
+    ("index", "shown"), [(5_000_000_000, "2147483647 or more"), (-(1 << 40), "-2147483648 or less"), (12, "12")]
+)
+def test_an_index_beyond_32_bits_is_reported_as_what_is_known_of_it(index: int, shown: str) -> None:
+    x = fb.asarray(np.arange(10, dtype=np.float32), device="webgpu:0")
+    at = fb.asarray(np.array([0, index], np.int64), device="webgpu:0")
+    for run in (lambda: fb.take(x, at, axis=0), lambda: fb.jit(lambda a, b: fb.take(a, b, axis=0) * 2.0)(x, at)):
+        with pytest.raises(IndexError, match=rf"Received: {shown}, "):
+            run()

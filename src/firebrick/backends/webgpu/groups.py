@@ -13,7 +13,7 @@ from firebrick.backends.webgpu.buffers import DeviceArray, padded
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
-from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite
+from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, Site
 from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -95,8 +95,9 @@ def raise_fault(words: np.ndarray[Any, Any], sites: Sequence[FaultSite]) -> None
         sites: The checks, by their numbers in it.
     """
     if words[0]:
-        site = LARGEST_SITE - int(words[0])
-        raise sites[site].error((0xFFFFFFFF - int(words[1 + site])) - (1 << 31))
+        number = LARGEST_SITE - int(words[0])
+        site, payload = sites[number], (0xFFFFFFFF - int(words[1 + number])) - (1 << 31)
+        raise site.error(payload, bits=32) if isinstance(site, Site) else site.error(payload)
 
 
 Lowering = Callable[[Graph, Gpu], "tuple[LoweredGroup | str, Tuned | None]"]

@@ -57,11 +57,12 @@ class Site:
     size: Size
     line: str = ""
 
-    def error(self, index: int) -> OutOfRangeError:
+    def error(self, index: int, bits: int = 64) -> OutOfRangeError:
         """The error of a fault here.
 
         Args:
             index: The index that is out of range, as it was given.
+            bits: Of the table's payloads: an index that they cannot hold was clamped.
 
         Example:
             >>> from firebrick.compiler.spec.faults import Site
@@ -71,7 +72,9 @@ class Site:
             Remedy: check the index tensor (labels, tokens) against the axis it indexes.
         """
         # unsigned indices that int64 cannot hold are reported as its largest number
-        number = f"{index} or more" if index == LARGEST_INDEX else str(index)
+        largest = (1 << (bits - 1)) - 1
+        clamped_below = bits < 64 and index == -1 - largest
+        number = f"{index}{' or more' if index == largest else ' or less' if clamped_below else ''}"
         return OutOfRangeError(
             f"{self.op}: indices must lie in [{-self.size}, {self.size})",
             f"{number}, at {self.line}" if self.line else f"{number}, in a compiled program",
