@@ -181,16 +181,25 @@ class ProcessBench(ABC):
             built = [(v.name, self._kept(v)) for v in variants]
             base = self.seconds()
             seconds = base + rounds * sum((self.seconds(x) - base) / 5 + 0.2 for _, x in built)
-            answer = self.process.ask({"step": "times", "variants": built, "rounds": rounds}, seconds)
-            if isinstance(answer, dict) and "ended" not in answer and "error" not in answer:
-                return {str(n): [float(us) for us in found] for n, found in answer.items()}
+            found = self._timed(built, rounds, seconds)
+            if found is not None:
+                return found
             for v in variants:  # which of them it was
                 if self._prepare():
                     break
-                answer = self.process.ask({"step": "times", "variants": [(v.name, self._kept(v))], "rounds": 3}, seconds)
-                if "ended" in answer or "error" in answer:
+                if self._timed([(v.name, self._kept(v))], 3, seconds) is None:
                     return v.name
             return variants[-1].name
+
+    def _timed(self, built: list[tuple[str, Any]], rounds: int, seconds: float) -> dict[str, list[float]] | None:
+        """Microseconds by name; None if the answer is another one, as of a process whose memory was overwritten."""
+        answer = self.process.ask({"step": "times", "variants": built, "rounds": rounds}, seconds)
+        if not isinstance(answer, dict) or answer.keys() != {name for name, _ in built}:
+            return None
+        times = {str(name): found for name, found in answer.items() if isinstance(found, list) and found}
+        if len(times) < len(built) or not all(type(us) in (int, float) for found in times.values() for us in found):
+            return None
+        return {name: [float(us) for us in found] for name, found in times.items()}
 
     def _kept(self, variant: KernelVariant) -> Any:
         if variant.name not in self._built:
@@ -220,15 +229,16 @@ def answer_requests(answer: Callable[[dict[str, Any]], Any]) -> None:
     Args:
         answer: Of a request; what it raises is an answer too.
     """
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
-    while (request := _read_request(requests)) is not None:
-        try:
-            found = answer(request)
-        except (FirebrickError, MemoryError, OSError) as e:
-            found = {"error": f"{type(e).__name__}: {e}"}
-        answers.write(json.dumps(found).encode() + b"\n")
-        answers.flush()
+    requests = sys.stdin.buffer
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
+        while (request := _read_request(requests)) is not None:
+            try:
+                found = answer(request)
+            except (FirebrickError, MemoryError, OSError) as e:
+                found = {"error": f"{type(e).__name__}: {e}"}
+            answers.write(json.dumps(found).encode() + b"\n")
+            answers.flush()
 
 
 def _read_request(stream: BinaryIO) -> dict[str, Any] | None:
