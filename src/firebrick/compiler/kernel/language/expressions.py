@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
 from firebrick.compiler.kernel.language.outside import Place, plain
 from firebrick.compiler.kernel.language.values import (
-    WEAK_DTYPES,
     ArrayValue,
     Held,
     Misfit,
@@ -320,8 +319,6 @@ class Expressions(StatementWriter, ABC):
         out: list[Value] = []
         made: list[list[Statement]] = [list(b) for b in blocks]
         for k, both in enumerate(like):
-            if isinstance(both, Weak):
-                both = as_dtype(both, WEAK_DTYPES[type(both.value)])
             e = both.expr if isinstance(both, Open) else both
             assert isinstance(e, Expr)
             name = self.fresh("chosen")
