@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from forced import kernels_of_any_size
@@ -279,6 +280,11 @@ def test_digits_that_reach_an_address_twice_are_not_distinct() -> None:
     assert _injective((Digit(3, 12), Digit(4, 3), Digit(3, 1)))
 
 
+def _with_float8(g: Graph) -> tuple[int, ...]:
+    (number,) = g.add(CONSTANT, value=np.ones((), ml_dtypes.float8_e4m3fn))
+    return (add(g, "multiply", 0, add(g, "cast", number, dtype=F)),)
+
+
 def unknown() -> dict[str, tuple[Graph, Graph]]:
     """Groups without a proof, by the reason, and the groups whose specifications they are held against."""
     x, at = Aval((N, N), F), Aval((2, N), fb.int64)
@@ -290,10 +296,14 @@ def unknown() -> dict[str, tuple[Graph, Graph]]:
             body_of(x, build=lambda g: (add(g, "add", 0, g.add(CONSTANT, value=np.ones(N, np.float32))[0]),)), exp
         ),
         "scatter_add with several updates of one row": (several, exp),
+        "no scalar expressions of float8_e4m3fn": (body_of(x, build=_with_float8), exp),
     }  # fmt: skip
 
 
-REASONS = "sort has no index map", "a constant of several elements", "scatter_add with several updates of one row"
+REASONS = (
+    "sort has no index map", "a constant of several elements", "scatter_add with several updates of one row",
+    "no scalar expressions of float8_e4m3fn",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("reason", REASONS)

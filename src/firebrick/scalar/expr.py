@@ -266,7 +266,7 @@ def nearest(a: Expr, b: Operand = 1.0) -> Expr:
     return _apply("nearest", _both(a, b))
 
 
-def nearest_bits(a: Expr, b: Operand = 1.0) -> Expr:
+def nearest_bits(a: Expr, b: Operand) -> Expr:
     """An integer of the float's width, whose lowest bits, but for one the bits of a fraction, are those of ``nearest(a, b)``.
 
     Its other bits are undefined.

@@ -286,6 +286,31 @@ def test_a_dtype_that_is_missing_is_refused_with_the_line_that_computes_in_it() 
         legalized(f, CONSERVATIVE_GPU, {"i": (0, 9), "out": (0, 10)})
 
 
+@pytest.mark.parametrize(("start", "stop", "text"), [
+    ((0, 1), (5, 4), ""), ((0, 1), (1, 1 << 27), ""), ((0, 0), ((1 << 31) - 1, 0), ""), ((-(1 << 31), 0), (0, 1), ""),
+    ((0, 0), (1 << 31, 0), "from 0 to 2,147,483,648"), ((-(1 << 31) - 1, 0), (0, 0), "from -2,147,483,649 to 0"),
+    ((0, 0), (0, 1 << 30), "from 0 to 9,663,676,416"), ((0, 1 << 32), (5, 0), "from 0 to 5"),
+])  # fmt: skip
+def test_a_loop_counts_in_32_bits_or_is_refused(start: tuple[int, int], stop: tuple[int, int], text: str) -> None:
+    """Each bound is a number plus a multiple of n, which is at most 9."""
+    first, last = (const(c, "int64") + local("n", "int64") * const(k, "int64") for c, k in (start, stop))
+    loop = For("k", first, last, 1, (Store("out", ITEM, const(0, "int32")),), line="model.py:7")
+    gpu = replace(CONSERVATIVE_GPU, loop_iterations=1 << 40)
+    f, known = Function("f", (OUT,), (N,), "i", (loop,)), {"n": (0, 9), "i": (0, 9), "out": (0, 10)}
+    legalized(f, replace(gpu, int64=True), known)
+    if not text:
+        (made,) = [s for s in statements(legalized(f, gpu, known).body) if isinstance(s, For)]
+        assert made.line == "model.py:7"
+        return
+    for line, where in (("model.py:7", ", at model.py:7."), ("", ".")):
+        with pytest.raises(UnsupportedError) as caught:
+            legalized(replace(f, body=(replace(loop, line=line),)), gpu, known)
+        expected = "kernel f: a loop counts below 2³¹, as this target has 32-bit indices only"
+        assert str(caught.value).split("\n") == [
+            expected, f"Received: one {text}{where}", "Remedy: count less far, or in two loops.",
+        ]  # fmt: skip
+
+
 def test_unknown_sizes_are_refused() -> None:
     f = Function("f", (OUT,), (), "i", (Store("out", ITEM, const(0, "int32")),))
     with pytest.raises(UnsupportedError, match="32-bit indices only: i\nReceived: not known"):

@@ -172,6 +172,24 @@ def test_what_was_used_longest_ago_makes_room(home: Path) -> None:
     assert cache.store.load(KEY) is None
 
 
+def test_an_entry_that_cannot_be_removed_stays_and_others_make_room(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(pack(KEY, IMAGE, {}))
+    keys = [bytes([n]) * 32 for n in range(6)]
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.name.startswith(keys[0].hex()):
+            raise PermissionError
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with fb.config.scope(cache_size=5 * size):
+        for n, key in enumerate(keys):
+            cache.store.save(key, IMAGE)
+            os.utime(home / (key.hex() + cache.SUFFIX), (1000 + n, 1000 + n))
+    assert [k for k in keys if cache.store.load(k) is not None] == [keys[0], keys[3], keys[4], keys[5]]
+
+
 def test_temporary_files_of_dead_writers_go_and_those_of_living_ones_stay(home: Path) -> None:
     home.mkdir(parents=True)
     (home / ".writing-old").write_bytes(b"half")

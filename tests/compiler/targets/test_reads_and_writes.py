@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +13,7 @@ from native_kernels import run_kernel, widths
 
 from firebrick.compiler.targets.llvm.emit import Code
 from firebrick.compiler.targets.llvm.memory import Strip, positions, read, read_at, read_uniform, tail_mask, write, write_at
-from firebrick.compiler.targets.llvm.native import buffer_pointers, finish
+from firebrick.compiler.targets.llvm.native import aligned, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -86,3 +87,19 @@ def test_elements_at_any_positions_and_one_for_all_lanes(dtype: str, lanes: int)
         assert (same[ROOM : ROOM + lanes] == x[ROOM]).all()
         assert not out[ROOM + lanes :].any()
         assert not out[:ROOM].any()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_addresses_are_aligned_if_each_is(count: int) -> None:
+    """As of several results, whose stores need aligned memory: one that is not must be enough."""
+    memory = np.zeros(8 * 16 + 16, np.float32)
+    first = (-memory.ctypes.data % 64) // 4
+    target = widths()[0]
+    code = Code(target)
+    pointers = buffer_pointers(code, count + 1)
+    aligned(code, pointers[:-1], 64, lambda yes: code.do(f"store float {1.0 if yes else 2.0}, ptr {pointers[-1]}"))
+    kernel = finish("kernel", code, count + 1, 1)
+    for offsets in product((0, 16, 1, 8), repeat=count):
+        out = np.zeros(1, np.float32)
+        run_kernel(kernel, [*(memory[first + n :] for n in offsets), out], target)
+        assert out[0] == (1.0 if all(n % 16 == 0 for n in offsets) else 2.0), offsets
