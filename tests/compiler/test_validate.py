@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +17,8 @@ from forced import kernels_of_any_size
 import firebrick as fb
 from firebrick.backends.decorators import VerificationError
 from firebrick.compiler.fusion import groups as fusing
-from firebrick.compiler.fusion.convolved import _injective
+from firebrick.compiler.fusion.addressing import address_of
+from firebrick.compiler.fusion.convolved import _injective, doubt_convolution
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.validate import doubt
@@ -248,6 +250,41 @@ WRONG_CONVOLUTIONS: dict[str, Callable[[Contract], Contract]] = {
 }  # fmt: skip
 
 
+def _one_part(d: Contract, number: int, **fields: Any) -> Contract:
+    return replace(d, parts=tuple(replace(p, **fields) if k == number else p for k, p in enumerate(d.parts)))
+
+
+def _bounds(d: Contract, change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Contract:
+    return _factor(d, 0, "right", bounds=change(d.parts[0].right.bounds))
+
+
+WRONG_PARTS: dict[str, Callable[[Contract], Contract]] = {
+    "nothing": lambda d: d,
+    "a part less": lambda d: replace(d, parts=d.parts[1:]),
+    "other products omitted": lambda d: _one_part(d, 0, omits=not d.parts[0].omits),
+    "two groups": lambda d: _one_part(d, 0, batch=(2,)),
+    "fewer rows": lambda d: _one_part(d, 0, m=1),
+    "a result one further": lambda d: _one_part(
+        d, 0, result=replace(d.parts[0].result, offset=d.parts[0].result.offset + 1)
+    ),
+    "a result over itself": lambda d: _one_part(d, 0, result=replace(
+        d.parts[0].result, axes=tuple(tuple(x._replace(stride=0) for x in axis) for axis in d.parts[0].result.axes)
+    )),
+    "no terms": lambda d: _one_part(d, 0, k=0),
+    "the last part of no terms": lambda d: _one_part(
+        _factor(_factor(d, len(d.parts) - 1, "left", view=row_major((1, d.parts[-1].m, 0))), len(d.parts) - 1, "right",
+                view=row_major((1, d.parts[-1].n, 0)), bounds=()), len(d.parts) - 1, k=0,
+    ),
+    "a bound less": lambda d: _bounds(d, lambda b: b[1:]),
+    "the last bound less": lambda d: _bounds(d, lambda b: b[:-1]),
+    "a bound twice": lambda d: _bounds(d, lambda b: (*b, b[0])),
+    "a bound that begins elsewhere": lambda d: _bounds(d, lambda b: (replace(b[0], start=b[0].start + 1), *b[1:])),
+    "bounds in another order": lambda d: _bounds(d, lambda b: b[::-1]),
+    "the image for the weight": lambda d: _factor(d, 0, "left", view=d.parts[0].right.view),
+    "parts in another order": lambda d: replace(d, parts=d.parts[::-1]),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_convolution_is_proved_and_another_one_is_not(name: str) -> None:
     body = convolution(name)
@@ -263,6 +300,30 @@ def test_a_convolution_is_proved_and_another_one_is_not(name: str) -> None:
 def test_a_wrong_convolution_is_refused(name: str, wrong: str) -> None:
     body = convolution(name)
     assert doubt(body, WRONG_CONVOLUTIONS[wrong](contract_of(body)))
+
+
+def reasons() -> str:
+    """What is said of each wrong specification."""
+    nest, contraction = softmax_of_sums(), linear()
+    found = [f"{name}: {doubt(nest, change(nest_of(nest)))}" for name, change in WRONG.items()]
+    found += [f"{name}: {doubt(contraction, change(contract_of(contraction)))}" for name, change in WRONG_CONTRACTIONS.items()]
+    for name, wrong in product(OTHERS, WRONG_CONVOLUTIONS):
+        body = convolution(name)
+        found.append(f"{name}, {wrong}: {doubt(body, WRONG_CONVOLUTIONS[wrong](contract_of(body)))}")
+    # the parts alone, as if a geometry had them
+    for name, (wrong, change) in product(OTHERS, {**WRONG_CONVOLUTIONS, **WRONG_PARTS}.items()):
+        body = convolution(name)
+        n, d = body.nodes[-1], change(contract_of(body))
+        found.append(f"parts of {name}, {wrong}: {doubt_convolution(n, [a.shape for a in body.inputs], d, address_of)}")
+        for other in ({"stride": (2, 1)}, {"dilation": (1, 1), "padding": ((1, 0), (0, 2))}, {"padding": ((0, 2), (0, 2))}):
+            if wrong == "no bounds":
+                d = contract_of(convolution(name, **other))
+                found.append(f"parts of {name}, {other}: {doubt_convolution(n, [a.shape for a in body.inputs], d, address_of)}")
+    return "\n".join(found) + "\n"
+
+
+def test_the_reason_is_what_is_wrong() -> None:
+    assert reasons() == Path(__file__).with_name("reasons.txt").read_text(encoding="utf-8")
 
 
 def test_digits_that_reach_an_address_twice_are_not_distinct() -> None:

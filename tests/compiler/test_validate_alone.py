@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,9 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "another number around": ("pad", _piece(0, bits=0)),
     "a number over the elements": ("pad", lambda s: replace(s, pieces=(Piece(None, s.pieces[0].bits, WHOLE, WHOLE),))),
     "no number behind": ("pad", lambda s: replace(s, pieces=s.pieces[1:])),
+    "a number behind twice": ("pad", lambda s: replace(s, pieces=(s.pieces[0], *s.pieces))),
+    "no number behind, and one in front twice": ("pad", lambda s: replace(s, pieces=(s.pieces[1], *s.pieces[1:]))),
+    "operands in another order": ("linear_recurrence", lambda s: replace(s, sources=(0, 0))),
     "elements one further": ("pad", lambda s: _piece(-1, write=_further(s.pieces[-1].write))(s)),
     "the update before the array": ("slice_update", lambda s: replace(s, pieces=s.pieces[::-1])),
     "no update": ("slice_update", lambda s: replace(s, pieces=s.pieces[:1])),
@@ -157,6 +161,11 @@ def test_a_wrong_specification_is_refused(name: str) -> None:
     body = BODIES[op]
     assert doubt(body, spec_of(body)) == ""
     assert doubt(body, change(spec_of(body)))
+
+
+def test_the_reason_is_what_is_wrong() -> None:
+    found = [f"{name}: {doubt(BODIES[op], change(spec_of(BODIES[op])))}\n" for name, (op, change) in WRONG.items()]
+    assert "".join(found) == Path(__file__).with_name("reasons_alone.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("step", [-1, 2, -3])

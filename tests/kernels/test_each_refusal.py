@@ -27,6 +27,8 @@ def doubled(v):
 class Holder:
     number = 2.0
 
+LIST = [1]
+
 @K{decorator}
 def kernel(x: K.In[F, "n"], k: K.In[I, "n"], key: K.In[fb.uint32, "m"], out: K.Out[F, "n", 0], ints: K.Out[I, "n", 0]):
     i = K.lane() if {grouped} else K.index()
@@ -115,6 +117,45 @@ ALONE = {
     "v = 1 << -1": "bitwise_left_shift of Python numbers has a value",
     "v = (-8.0) ** 0.5": "pow of Python numbers is a real number",
     "v = fb.add(1.0, x)": "add takes numbers",
+    "out[v], v = x[i], k[i]": "the variable v has a value before it is used",
+    "v = (x, 1.0)  # here\nif k[i] > 0:\n    v = (x, 2.0)\nout[i] = v[1]": "v.0 is a number",
+    "v = (1.0, 2.0)\nif k[i] > 0:\n    v = (x, 2.0)  # here\nout[i] = v[1]": "v.0 is a number",
+    "x.size += 1": "a variable or an element of an array",
+    "v = LIST(x[i])": "kernels call elementwise functions",
+    "v = K.registers(0.0, 2)\nw = v + 1.0": "add takes numbers",
+    "v = fb.logical_and(k[i], k[i])": "logical_and takes bools",
+    "v = x[x]": "an index is an integer",
+    "v = x[1.0]": "an index is an integer",
+    "v = 0.5\nif k[i] > 0:\n    v = 1.5\nw = x[v]": "an index is an integer",
+    "v = x[True]": "an index is an integer",
+    "for v in range(x[i]):  # here\n    pass": "a bound of a loop is an integer",
+    "v = fb.bitwise_and(x[i], x[i])": "bitwise_and takes integers and bools",
+    "v = (k[i] > 0) + (k[i] > 1)": "add takes numbers other than bools",
+    "v = k[i] + 1.5": "a Python number takes the dtype of what it is combined with",
+    "v = k[i] + 3000000000": "a Python number fits int32",
+    "v = k[i] + True": "a Python number takes the dtype of what it is combined with",
+    "v = (1.5 if x[i] > 0 else 2) + k[i]": "a Python number takes the dtype of what it is combined with",
+    "v = (3000000000 if x[i] > 0 else 2) + k[i]": "a Python number fits int32",
+    "v = x[i] + k[i]": "the operands of add have a common dtype",
+    "ints[i] = 3000000000": "a Python number fits int32",
+    "ints[i] = 1.0": "an element of ints is int32",
+    "out[i] = x[i] > 0": "an element of out is float32",
+    "out[i] = True": "an element of out is float32",
+    "out[i] = (1, 2)": "an element of out is float32",
+    "x[i] = 1.0": "x is read only",
+    "v = out[i, i]": "out has 1 axis",
+    "v = x[i:]": "an array is indexed by an integer for each axis",
+    "v = x[...]": "an array is indexed by an integer for each axis",
+    "v = x[-2]": "an index is at least 0: negative ones do not count from the end",
+    "v = x[i] < 1 in x": "comparisons are <, <=, >, >=, == and !=",
+    "v = x[i] if k[i] > 0 else (1.0, 2.0)": "two numbers, or tuples of equally many",
+    "v = (1.0,) if k[i] > 0 else 1.0": "two numbers, or tuples of equally many",
+    "v = (1.0, 2.0) if k[i] > 0 else (x, 2.0)": "a number is needed here",
+    "v = math[0]": "arrays, registers and tuples are indexed",
+    "v = (1, 2)[k[i]]": "the index of a tuple is an integer that is known",
+    "v = missing": "the name missing is defined",
+    "v = lambda: 1": "functions of kernels are decorated",
+    "v = [w for w in (1, 2)]": "kernels have no lists",
     "while x[i] > 0:  # here\n    out[i] = 1.0\nelse:\n    out[i] = 2.0": "a loop has no else",
 }
 GROUPED = {
@@ -125,6 +166,12 @@ GROUPED = {
     "v = K.shuffle(x[i], 0, 0)": "a power of two that divides the group of 4",
     "v = K.shuffle(x[i], 0, 8)": "a power of two that divides the group of 4",
     "v = K.group(1)": "the grid has 1 axis",
+    "v = K.shuffle(x, 0, 2)": "a number is needed here",
+    "v = K.shuffle(x[i], x[i], 2)": "the source of a shuffle is an integer",
+}
+OF_TWO_AXES = {
+    "v = K.index()": "a kernel of groups with several axes has indices of its groups and lanes",
+    "v = K.group(2)": "the grid has 2 axes",
 }
 IN_ANY_ORDER = {
     "K.atomic_and(out, 0, 1.0)": "atomic_and is of integers",
@@ -132,7 +179,10 @@ IN_ANY_ORDER = {
     "K.atomic_xor(out, 0, 1.0)": "atomic_xor is of integers",
     "v = K.compare_exchange(out, 0, 1.0, 2.0)": "compare_exchange is of integers",
 }
-DECORATORS = {'(grid="n")': ALONE, '(group=4, grid="n // 4")': GROUPED, '(grid="n", deterministic=False)': IN_ANY_ORDER}
+DECORATORS = {
+    '(grid="n")': ALONE, '(group=4, grid="n // 4")': GROUPED, '(grid="n", deterministic=False)': IN_ANY_ORDER,
+    '(group=4, grid="n // 4, 2")': OF_TWO_AXES,
+}  # fmt: skip
 CASES = [(decorator, *c) for decorator, cases in DECORATORS.items() for c in cases.items()]
 
 

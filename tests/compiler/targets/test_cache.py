@@ -190,6 +190,43 @@ def test_an_entry_that_cannot_be_removed_stays_and_others_make_room(home: Path, 
     assert [k for k in keys if cache.store.load(k) is not None] == [keys[0], keys[3], keys[4], keys[5]]
 
 
+def test_an_entry_that_cannot_be_put_in_place_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "no space")
+
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(os, name, refused)
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(Path, name, refused)
+    with pytest.warns(cache.CacheWarning, match="is not kept in .*: no space; it is compiled again"):
+        cache.store.save(KEY, IMAGE)
+    assert list(home.iterdir()) == []
+    monkeypatch.undo()
+    cache.store.check_writable()
+    assert list(home.iterdir()) == []
+
+
+def test_an_entry_that_another_process_removes_is_not_counted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [bytes([n]) * 32 for n in range(3)]
+    for key in keys:
+        cache.store.save(key, IMAGE)
+    unlink = Path.unlink
+
+    def gone(path: Path, missing_ok: bool = False) -> None:
+        unlink(path)
+        if path.name.startswith(keys[1].hex()):
+            raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "unlink", gone)
+    assert cache.store.clear() == (2, 2 * len(pack(KEY, IMAGE, {})))
+
+
+def test_a_folder_that_cannot_be_listed_has_no_entries(home: Path) -> None:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.write_text("a file")
+    assert list(cache.store.entries()) == []
+
+
 def test_temporary_files_of_dead_writers_go_and_those_of_living_ones_stay(home: Path) -> None:
     home.mkdir(parents=True)
     (home / ".writing-old").write_bytes(b"half")

@@ -216,6 +216,8 @@ def _guarded(t: Any, of: ArrayValue, place: ElementPlace, name: str, made: Calla
 def _shuffle(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
     _grouped(t, node, "shuffle(…)")
     v, source = t.values([given["value"], given["source"]])
+    if not isinstance(v, Expr | Weak | Open):
+        t.refuse(node, "a number is needed here", shown(v), "write one")
     at = t.as_integer(node, source, "the source of a shuffle")
     width = t.constant(given["width"], "the width of a shuffle")
     if width < 1 or width & (width - 1) or t.instance.group % width:

@@ -199,8 +199,8 @@ class Calls(Expressions):
 
     def _operation(self, node: ast.Call, f: Any) -> Value:
         """A function of the op table, of math, or of Python."""
-        if isinstance(f, DType) or f in _CASTS:
-            to = f if isinstance(f, DType) else _CASTS[f]
+        to = f if isinstance(f, DType) else _CASTS.get(f) if _hashable(f) else None
+        if to is not None:
             if len(node.args) != 1 or node.keywords:
                 self.refuse(node, "a cast has one operand", f"{len(node.args)}", "cast one number")
             return self._cast(node, self.number(node.args[0]), to)

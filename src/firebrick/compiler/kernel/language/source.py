@@ -197,8 +197,7 @@ class _Structuring:
     def _jump(self, s: ast.stmt, returned: str | None, loop: _LoopFlags | None) -> list[ast.stmt]:
         if isinstance(s, ast.Return):
             return [s] if returned is None else [_set(returned, True, s)]
-        if loop is None:
-            self.source.refuse(s, "break and continue are in a loop", type(s).__name__.lower(), "remove it")
+        assert loop is not None  # or Python would not have compiled the function
         if isinstance(s, ast.Continue):
             return []  # what follows it in the body is in another branch already
         loop.breaks = True

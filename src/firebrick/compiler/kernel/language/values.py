@@ -107,7 +107,7 @@ def shown(v: Any) -> str:
         case ArrayValue():
             return f"the array {v.name}"
         case Registers():
-            return f"the array {v.name.strip('%')}"
+            return f"registers of shape {v.shape}"
         case Held():
             return f"{v.value!r}"[:80]
         case tuple():
