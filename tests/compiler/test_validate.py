@@ -258,6 +258,17 @@ def _bounds(d: Contract, change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -
     return _factor(d, 0, "right", bounds=change(d.parts[0].right.bounds))
 
 
+def _fewer_terms(d: Contract) -> Contract:
+    """The sum over the first index alone of its first digit that has several."""
+    number = next(k for k, x in enumerate(d.parts[0].left.view.axes[-1]) if x.size > 1)
+    size = d.parts[0].left.view.axes[-1][number].size
+    for side in ("left", "right"):
+        view = getattr(d.parts[0], side).view
+        last = tuple(x._replace(size=1) if k == number else x for k, x in enumerate(view.axes[-1]))
+        d = _factor(d, 0, side, view=replace(view, axes=(*view.axes[:-1], last)))
+    return _one_part(d, 0, k=d.parts[0].k // size)
+
+
 WRONG_PARTS: dict[str, Callable[[Contract], Contract]] = {
     "nothing": lambda d: d,
     "a part less": lambda d: replace(d, parts=d.parts[1:]),
@@ -275,6 +286,7 @@ WRONG_PARTS: dict[str, Callable[[Contract], Contract]] = {
         _factor(_factor(d, len(d.parts) - 1, "left", view=row_major((1, d.parts[-1].m, 0))), len(d.parts) - 1, "right",
                 view=row_major((1, d.parts[-1].n, 0)), bounds=()), len(d.parts) - 1, k=0,
     ),
+    "fewer of the first of several sums": _fewer_terms,
     "a bound less": lambda d: _bounds(d, lambda b: b[1:]),
     "the last bound less": lambda d: _bounds(d, lambda b: b[:-1]),
     "a bound twice": lambda d: _bounds(d, lambda b: (*b, b[0])),

@@ -360,3 +360,43 @@ def test_an_error_of_any_type_is_raised_and_no_object_is_empty(threads: int, mon
     monkeypatch.setattr(host, "_emitted", fails)
     with fb.config.scope(num_threads=threads), pytest.raises(IndexError, match="of the code generator"):
         host.emit_objects([number(k, f"number{k}") for k in range(4)], Target.host())
+
+
+def test_pass_managers_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM keeps 30 KiB for each one that is not."""
+    freed: list[bool] = []
+    dispose = host._dispose
+
+    def noted(passes: Any) -> None:
+        before = passes.closed
+        dispose(passes)
+        freed.append(passes.closed and not before)
+
+    monkeypatch.setattr(host, "_dispose", noted)
+    emit_ir(TRIPLE, Target.host())
+    emit_assembly(TRIPLE, Target.host())
+    assert freed == [True] * len(freed)
+    assert len(freed) == 2
+    calls: list[Any] = []
+    monkeypatch.setattr(
+        llvmlite.binding.ffi, "lib", type("Lib", (), {"LLVMPY_DisposeNewModulePassManger": lambda _, x: calls.append(x)})()
+    )
+
+    class Passes:
+        """As of a version of llvmlite whose ``close`` frees nothing."""
+
+        _dispose = llvmlite.binding.ffi.ObjectRef._dispose
+
+        def detach(self) -> None:
+            calls.append("detached")
+
+        def close(self) -> None:
+            calls.append("closed")
+
+    class Freed(Passes):
+        def _dispose(self) -> None: ...
+
+    for made in (Passes(), Freed()):
+        dispose(made)  # type: ignore[arg-type]
+    assert calls[1:] == ["detached", "closed", "closed"]
+    assert isinstance(calls[0], Passes)

@@ -148,3 +148,19 @@ def test_layouts_and_limits_that_the_template_does_not_serve() -> None:
     assert tiled_product(spec, replace(CONSERVATIVE_GPU, shared_bytes=1024), SMALL, SECTION) is None
     assert tiled_product(spec, replace(CONSERVATIVE_GPU, buffers=2), SMALL, SECTION) is None
     assert tiled_product(spec, CONSERVATIVE_GPU, SMALL, 6) is None, "a section of one tile and a half"
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_sums_of_sections_that_are_less_than_half_a_unit_are_not_lost(sign: float) -> None:
+    spec, result = product_of(1, 64, 2)
+    x, y = np.full((1, 64), sign * 2.0**-23, np.float32), np.ones((64, 2), np.float32)
+    x[0, 0] = 16.0
+    y[0, 1] = np.inf
+    form = tiled_product(spec, CONSERVATIVE_GPU, SMALL, 4)
+    assert form is not None
+    (found,), _ = run_naive(form, [x, y], [result], native=False)
+    unit = float(np.spacing(np.float32(16.0 if sign > 0 else 15.9)))
+    # 15 sections of a quarter of a unit, or of half a unit below 16; what is lost of each is added to the next one
+    assert found[0, 0] != 16.0
+    assert abs(float(found[0, 0]) - (16.0 + sign * 15 * 2.0**-21)) <= unit / 2
+    assert found[0, 1] == np.inf, "and not NaN"
