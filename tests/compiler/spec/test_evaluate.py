@@ -114,3 +114,16 @@ def test_an_index_outside_is_reported_with_the_name_of_the_operation() -> None:
     body = body_of([np.zeros((3, 5), np.float32), np.array([0, 3])], ("take", (0, 1), {"axis": 0}))
     with pytest.raises(OutOfRangeError, match=r"take: indices must lie in \[-3, 3\)"):
         results_of(body, [np.zeros((3, 5), np.float32), np.array([0, 3])])
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_rows_are_reduced_along_the_last_axis_whatever_is_summed_first(order: tuple[int, int]) -> None:
+    """Sums of the elements of rows along the other axes are of the same group, before or after the reductions of rows."""
+    x = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    sums = [("sum", (0,), {"axes": (axis,), "keepdims": False}) for axis in order]
+    body = body_of([x], *sums, outputs=(1, 2))
+    spec = spec_of(body)
+    assert type(spec).__name__ == "Row"
+    assert (spec.domain, spec.reduced) == ((6, 5), (1,))
+    for axis, found in zip(order, results_of(body, [x]), strict=True):
+        np.testing.assert_allclose(found, x.sum(axis), rtol=1e-5)
