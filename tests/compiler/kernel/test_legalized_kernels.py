@@ -286,6 +286,69 @@ def test_a_dtype_that_is_missing_is_refused_with_the_line_that_computes_in_it() 
         legalized(f, CONSERVATIVE_GPU, {"i": (0, 9), "out": (0, 10)})
 
 
+SHARES = (SharedArray("s", "float32", 4000), SharedArray("t", "int8", 384))  # 16,384 bytes
+LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "as large a group": ({"group": 256}, {}, ""),
+    "a larger group": ({"group": 257}, {}, "groups of at most 256 items\nReceived: 257.\nRemedy: write a smaller group."),
+    "a target with groups of one item": ({"group": 257}, {"group_items": 1}, ""),
+    "as much shared memory": ({"group": 4, "shared": SHARES}, {}, ""),
+    "more shared memory": (
+        {"group": 4, "shared": (*SHARES, SharedArray("u", "bool", 1))}, {},
+        "at most 16,384 bytes of shared arrays\nReceived: 16,385.\nRemedy: share smaller arrays.",
+    ),
+    "as many arrays": ({"arrays": (OUT, ArrayParameter("x", "int32"))}, {"buffers": 2}, ""),
+    "more arrays": (
+        {"arrays": (OUT, ArrayParameter("x", "int32"))}, {"buffers": 1},
+        "at most 1 arrays\nReceived: 2.\nRemedy: put several arrays into one.",
+    ),
+    "any number of arrays": ({"arrays": (OUT, ArrayParameter("x", "int32"))}, {"buffers": None}, ""),
+    "a number of float64": (
+        {"scalars": (N, ScalarParameter("a", "float64"))}, {}, "this target has no float64\nReceived: a: float64.",
+    ),
+    "a number of float64 on a target that has it": (
+        {"scalars": (N, ScalarParameter("a", "float64"))}, {"float64": True, "int64": True}, "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_limits_of_a_target_are_allowed_and_no_more(name: str) -> None:
+    change, capabilities, text = LIMITS[name]
+    f = replace(Function("f", (OUT,), (N,), "i", (Store("out", ITEM, const(0, "int32")),)), **change)
+    known = {"n": (0, 9), "i": (0, 9), "out": (0, 10), "x": (0, 10), "index0": (0, 9)}
+    c = replace(CONSERVATIVE_GPU, **capabilities)
+    if not text:
+        legalized(f, c, known)
+        return
+    with pytest.raises(UnsupportedError) as caught:
+        legalized(f, c, known)
+    assert str(caught.value).startswith(f"kernel f: {text}")
+
+
+@pytest.mark.parametrize("has_float64", [True, False])
+@pytest.mark.parametrize("has_int64", [True, False])
+@pytest.mark.parametrize("name", ["float64", "int64", "uint64", "float32", "int8", "bool", "float16"])
+@pytest.mark.parametrize("where", ["array", "shared"])
+def test_arrays_of_each_dtype_on_targets_with_and_without_64_bits(
+    where: str, name: str, has_int64: bool, has_float64: bool
+) -> None:
+    """float64 is taken apart into integers of 64 bits."""
+    c = replace(CPU, int64=has_int64, float64=has_float64)
+    array = ArrayParameter("out", name, "read_write")
+    number = const(False, "bool") if name == "bool" else const(0, "float32" if name == "float16" else name)
+    f = Function("f", (array,), (), "i", (Store("out", ITEM, number),))
+    if where == "shared":
+        stored = Store("out", ITEM, const(0, "int32"))
+        f = Function("f", (OUT,), (), "i", (stored,), (), 4, (SharedArray("s", name, 4),))
+    known = {"i": (0, 9), "out": (0, 10), "index0": (0, 9)}
+    has = {"float64": has_float64 and has_int64, "int64": has_int64, "uint64": has_int64}.get(name, True)
+    if has:
+        assert legalized(f, c, known).memory[-1].dtype == name
+    else:
+        with pytest.raises((DTypeError, UnsupportedError), match=f"kernel f: this target has no {name}"):
+            legalized(f, c, known)
+
+
 @pytest.mark.parametrize(("start", "stop", "text"), [
     ((0, 1), (5, 4), ""), ((0, 1), (1, 1 << 27), ""), ((0, 0), ((1 << 31) - 1, 0), ""), ((-(1 << 31), 0), (0, 1), ""),
     ((0, 0), (1 << 31, 0), "from 0 to 2,147,483,648"), ((-(1 << 31) - 1, 0), (0, 0), "from -2,147,483,649 to 0"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contractions import Compiled
@@ -88,6 +90,22 @@ def test_transforms_give_what_the_sum_gives(case, width) -> None:
     Compiled(made(g, target, adjoint=True), target)(w, gy, gx)
     near("conv", y, x, w, padding=g.padding, **STEP)
     near("conv_input", gx, gy, w, size=g.image[2:], padding=g.padding, **STEP)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[6], CASES[11]], ids=str)
+def test_patches_that_another_kernel_transforms_give_the_same_bits(case) -> None:
+    """Speed alone decides whether there is such a kernel."""
+    g, target = geometry(case), target_of(0)
+    x, w, _ = operands(g)
+    t = tiling(g, target, False, worth=100.0)
+    assert t is not None
+    results = []
+    for separate in (False, True):
+        made_of = winograd(g, replace(t, separate=separate), target, "conv", None)
+        assert any(k.name.endswith("patches") for k in made_of.kernels) is separate
+        results.append(np.full(g.result, np.nan, np.float32))
+        Compiled(made_of, target)(w, x, results[-1])
+    assert results[0].tobytes() == results[1].tobytes()
 
 
 @pytest.mark.parametrize("where", ["image", "weight"])
