@@ -228,3 +228,12 @@ def test_a_fused_operation_refuses_operands_of_other_shapes() -> None:
     g.outputs = (add(g, "abs", 0),)
     with pytest.raises(ShapeError, match=r"a fused operation takes float32\[2\]"):
         FUSED.infer(Aval((3,), F), body=g)
+
+
+def test_an_array_that_two_nodes_read_at_any_position_is_one_input() -> None:
+    g = graph_of(Aval((50, 40), fb.float32), Aval((50, 40), fb.int64))
+    one, other = (add(g, "gather", 0, at, axis=1) for at in (1, add(g, "abs", 1)))
+    g.outputs = (add(g, "multiply", one, other),)
+    (group,) = fused(fuse(g, kind_of, POLICY))
+    assert group.inputs == (0, 1)
+    assert len(group.params["body"].inputs) == 2
