@@ -427,3 +427,26 @@ def test_a_sum_of_denormal_numbers_may_be_lost() -> None:
     for name in SUMS_AND_PRODUCTS:
         assert not hard(name, replace(CPU, denormals=False)).ok
         assert hard(name, CPU).ok
+
+
+@pytest.mark.parametrize("lacks", ["nan_comparisons", "denormals"])
+@pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq", "ne"])
+def test_comparisons_with_itself_and_with_constants_are_those_of_ieee(op: str, lacks: str) -> None:
+    values = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 2.0**-126]
+    x = np.array(values, np.float32)
+    compared = {
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+        "eq": np.equal,
+        "ne": np.not_equal,
+    }
+    capabilities = replace(CPU, **{lacks: False})
+    for other in (None, *values):
+        e = X if other is None else const(other, "float32")
+        for a, b in ((X, e), (e, X)):
+            made = legalize([binary(op, a, b)], capabilities)
+            found = evaluate(made, [x])[0]
+            want = compared[op](*(x if y is X else np.float32(other) for y in (a, b)))
+            assert np.broadcast_to(found, x.shape).tolist() == want.tolist(), (other, a is X)
