@@ -208,6 +208,16 @@ def test_large_complex_results_are_written_past_the_caches(target: Target) -> No
         assert np.array_equal(out, x + 2j * x)
 
 
+@pytest.mark.parametrize("rows", [1, 3], ids=["one axis", "rows"])
+def test_what_is_written_past_the_caches_is_visible_to_others_at_the_end(rows: int) -> None:
+    part = BufferView("float32", (0 if rows > 1 else UNIT + 3, 1))  # rows of a broadcast operand stay an axis of their own
+    result = (load(0, "float32"), BufferView("float32", (UNIT + 3, 1)))
+    for target in widths():
+        text = map_kernel("k", (rows, UNIT + 3), [part], [result], target, stream=True).text
+        assert text.count("!nontemporal") == 1 == text.count("call void @llvm.x86.sse.sfence"), target
+        assert text.index("!nontemporal") < text.index("call void @llvm.x86.sse.sfence"), target
+
+
 def test_a_result_of_a_product_of_matrices_may_become_complex_in_its_kernel() -> None:
     x, w, z = (np.random.default_rng(k).normal(size=(40, 40)).astype(np.float32) for k in range(3))
     z = z + 1j * x[::-1]

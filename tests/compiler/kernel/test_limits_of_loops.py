@@ -7,8 +7,9 @@ import pytest
 from running_lanes import Compiled
 from threads_on_cpu import threads
 
-from firebrick.compiler.kernel import Fault, interpret
+from firebrick.compiler.kernel import Fault, interpret, verify
 from firebrick.compiler.kernel.ir import ArrayParameter, Assign, For, Function, If, Let, Statement, Store, While
+from firebrick.compiler.kernel.shorter_loops import shorter_loops
 from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.core.errors import ExecutionError
 from firebrick.scalar.expr import Expr, const, local
@@ -93,3 +94,17 @@ def test_without_a_limit_there_is_no_code_for_one() -> None:
     f = kernel(For("k", number(0), X[ITEM], 1, (COUNT,)))
     assert "firebrick_report" not in Compiled(f).lanes.kernel.text
     assert "firebrick_report" in Compiled(f, limit=Limit(5, 0)).lanes.kernel.text
+
+
+def test_a_loop_that_is_cut_has_names_of_its_own() -> None:
+    """Where an item's index, an outer index or a variable is called as the counter of the shorter loop would be."""
+    x, y = ArrayParameter("x", "int64"), ArrayParameter("y", "int64", "write")
+    for outer, item, variable in (("k_first", "k_stop", "n"), ("j", "k_first", "k_stop"), ("k_stop", "i", "k_first")):
+        n, place = local(variable, "int64"), local(outer, "int64") * 2 + local(item, "int64")
+        loop = For("k", number(0), number(5), 1, (Assign(variable, n + local("k", "int64") * (place + 1)),))
+        function = Function("cut", (x, y), (), item, (Let(variable, number(0)), loop, Store("y", place, n)), outer=(outer,))
+        cut = shorter_loops(function, 2, {})
+        verify(cut)
+        found = np.zeros(4, np.int64)
+        assert interpret(cut, {"x": found.copy(), "y": found}, {}, (2, 2)) is None
+        assert found.tolist() == [10, 20, 30, 40]
