@@ -521,3 +521,49 @@ def test_under_jit_gradients_have_the_same_bits_with_each_strategy(device: str, 
 
     plain = gradients(lambda m: m)
     assert gradients((lambda m: fb.checkpoint(lambda x: m(x))) if mode == "checkpoint" else (lambda m: m), **how) == plain
+
+
+def _of_a_captured_addend(change: bool) -> None:
+    b = fb.zeros(3)
+    _, pull = fb.vjp(fb.checkpoint(lambda a: fb.sin(a + b)), fb.ones(3))
+    if change:
+        b += 1.0
+    pull(fb.ones(3))
+
+
+LINEAR = fb.nn.Linear(3, 3, generator=fb.random.Generator(0))
+
+
+def _of_captured_weights(change: bool) -> None:
+    m = LINEAR
+    _, pull = fb.vjp(fb.checkpoint(lambda a: fb.sin(m(a))), fb.ones(3))
+    if change:
+        m.weight += 1.0
+    pull(fb.ones(3))
+
+
+def _of_a_late_bound(use: Any) -> Any:
+    def run(change: bool) -> None:
+        k = 1
+        _, pull = fb.vjp(fb.checkpoint(lambda a: fb.sin(use(a, k))), fb.arange(3.0))
+        k += int(change)
+        pull(fb.ones_like(use(fb.arange(3.0), k)))
+
+    return run
+
+
+CHANGES = {
+    "addend": _of_a_captured_addend, "weights": _of_captured_weights, "number": _of_a_late_bound(lambda a, k: a + k),
+    "shift": _of_a_late_bound(fb.roll), "index": _of_a_late_bound(lambda a, k: a[k]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_second_run_of_another_function_is_refused(name: str, jit: bool) -> None:
+    def run(change: bool) -> None:
+        (fb.jit(lambda: CHANGES[name](change)) if jit else lambda: CHANGES[name](change))()
+
+    run(False)
+    with pytest.raises(fb.GradientError, match="a checkpointed function must do the same operations"):
+        run(True)

@@ -340,3 +340,54 @@ def test_a_tensor_that_is_changed_and_passed_to_a_function_with_a_rule_is_not_ke
     rows = f64(RNG.normal(size=(3, 4)))
     found = fb.grad(lambda rows: fb.sum(fb.vmap(loss)(rows)))(rows)
     same(found, fb.stack([fb.grad(loss)(row) for row in rows]))
+
+
+def _written(a: fb.Tensor) -> fb.Tensor:
+    z = a * 2.0
+    z[0] = a[1]
+    return z
+
+
+def _added(a: fb.Tensor) -> fb.Tensor:
+    z = fb.sin(a)
+    z += a
+    z *= a
+    return z
+
+
+def _masked(a: fb.Tensor) -> fb.Tensor:
+    z = a * 1.0
+    z[a > 1.5] = fb.sum(a)
+    return z
+
+
+@pytest.mark.parametrize("mode", ["eager", "jit of", "of jit", "second"])
+@pytest.mark.parametrize("fn", [_written, _added, _masked])
+def test_what_was_changed_in_place_is_returned_with_its_tangent(fn: Callable[..., fb.Tensor], mode: str) -> None:
+    x, along = fb.asarray([1.0, 2.0, 3.0]), fb.asarray([0.5, -1.0, 2.0])
+
+    def forward(f: Callable[..., fb.Tensor], a: fb.Tensor) -> fb.Tensor:
+        return fb.jvp(f, (a,), (along,))[1]
+
+    def after(a: fb.Tensor) -> fb.Tensor:
+        return fn(a) * 1.0
+
+    ways: dict[str, Callable[[Callable[..., fb.Tensor]], fb.Tensor]] = {
+        "eager": lambda f: forward(f, x), "jit of": lambda f: fb.jit(lambda a: forward(f, a))(x),
+        "of jit": lambda f: forward(fb.jit(f), x), "second": lambda f: forward(lambda a: forward(f, a), x),
+    }  # fmt: skip
+    found, wanted = ways[mode](fn).numpy(), ways[mode](after).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert np.any(wanted) or (mode == "second" and fn is not _added)
+
+
+def test_state_that_is_changed_and_returned_keeps_its_value_and_gives_its_tangent() -> None:
+    state = fb.zeros(3)
+
+    def kept(a: fb.Tensor) -> fb.Tensor:
+        state[:] = a * 3.0
+        return state
+
+    x = fb.asarray([1.0, 2.0, 3.0])
+    assert fb.jvp(kept, (x,), (fb.ones(3),))[1].tolist() == [3.0, 3.0, 3.0]
+    assert state.tolist() == [3.0, 6.0, 9.0]

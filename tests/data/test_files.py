@@ -359,3 +359,31 @@ def test_a_package_that_is_absent_is_named_with_the_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(fb.UnsupportedError, match=rf"{source.__name__} needs pyarrow[\s\S]*firebrick\[data\]"):
         source(tmp_path / "table", COLUMNS)
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ('x,note\n1,a\n2,"tall\n3,b\n4,c\n', 3), ('x,note\n1,"a\nb"\n2,"tall\n3,b', 4), ('x,note\n1,"\n', 2),
+    ('x,note\n1,"a""\n2,b\n', 2),
+])  # fmt: skip
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_quoted_value_without_an_end_is_refused(text: str, line: int, suffix: str, tmp_path: Path) -> None:
+    """Arrow takes all rows behind it for a part of the value."""
+    path = tmp_path / f"table{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix == ".csv.gz" else text.encode())
+    with pytest.raises(LoaderError, match=rf"a quotation mark in line {line} without another one"):
+        CSVDataset(path, {"x": "float32"})
+
+
+def test_quotation_marks_that_end_or_stand_within_a_value(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text('\ufeff"x","note"\n1,"a,""b"""\n2,5" pipe\n3,""\n"4","c\nd"\n')
+    assert CSVDataset(path, {"x": "float32"}).arrays[0].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_empty_line_of_a_table_of_one_column_is_a_missing_value(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("x\n1\n\n3\n")
+    with pytest.raises(LoaderError, match="no value in row 1"):
+        CSVDataset(path, {"x": "float32"})
+    path.write_text("x\n1\n2\n3")
+    assert len(CSVDataset(path, {"x": "float32"})) == 3

@@ -22,13 +22,14 @@ from firebrick.core.autocast import autocast, autocast_dtype
 from firebrick.core.aval import Aval
 from firebrick.core.batched import Batched
 from firebrick.core.device import Device
-from firebrick.core.dtypes import python_scalar
+from firebrick.core.dtypes import DType, python_scalar
 from firebrick.core.errors import ConfigError, GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled, undone
 from firebrick.core.levels import enter, innermost, leave
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
+from firebrick.ir.keys import key_of
 
 STRATEGIES = ("none", "balanced")
 P = ParamSpec("P")
@@ -119,6 +120,7 @@ class Region:
         self.start = new_id()  # tensors of older nodes come from outside
         self.wanted: list[tuple[str, Aval, Storage | None]] = []
         self.untracked: list[tuple[int, Callable[[], Storage | None]]] = []
+        self.steps: list[_Step] = []
         self.generators: dict[Any, Any] = {}
         self.rebound: Journal | None = None
         self.over = False
@@ -129,6 +131,7 @@ class Region:
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         """Number a node's residuals instead of keeping them."""
         assert node.op is not None
+        self.steps.append(_Step(node.op.name, _settings(node), [_held(t) for t in inputs]))
         if "inputs" in node.op.residuals:
             node.inputs = tuple(self._lose(node.op.name, t) for t in inputs)
         if "outputs" in node.op.residuals:
@@ -147,6 +150,8 @@ class Region:
             op, aval, _ = self.wanted[i]
             self.wanted[i] = (op, aval, storage())
         self.untracked.clear()
+        for step in self.steps:
+            step.operands = [None if held is None else held() for held in step.operands]
         self.over = True
 
     def note_generator(self, generator: Any) -> None:
@@ -162,7 +167,7 @@ class Region:
                 "fb.backward inside fb.checkpoint",
                 "use fb.grad or fb.value_and_grad there",
             )
-        rerun = _Rerun(self.wanted)
+        rerun = _Rerun(self.wanted, self.steps)
         now = {g: g.place() for g in self.generators}
         token, plain, outside = region.set(rerun), strategy.set("none"), enter(self.level)
         try:
@@ -180,19 +185,59 @@ class Region:
                 g.go_back(state)
         if len(rerun.kept) != len(self.wanted):
             raise _changed(f"{len(rerun.kept)} residuals instead of {len(self.wanted)}")
+        if rerun.done != len(self.steps):
+            raise _changed(f"{rerun.done} operations instead of {len(self.steps)}")
         return rerun.kept
+
+
+class _Step:
+    """An operation of the first run.
+
+    Attributes:
+        op: Its name.
+        settings: Its plain parameters, such as an axis.
+        operands: The memory of each operand, where the second run must have it again: of untracked ones that are still alive
+            when the first run is over, since they come from outside, and of single numbers. During the first run, functions
+            that return it.
+    """
+
+    __slots__ = ("op", "operands", "settings")
+
+    def __init__(self, op: str, settings: Any, operands: list[Any]) -> None:
+        self.op, self.settings, self.operands = op, settings, operands
+
+
+_PLAIN = (int, float, complex, str, type(None), DType)
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if type(value) is tuple else isinstance(value, _PLAIN)
+
+
+def _settings(node: Node) -> Any:
+    return tuple([(name, key_of(v)) for name, v in node.params.items() if _is_plain(v)]) if node.params else ()
+
+
+def _held(t: Tensor) -> Callable[[], Storage | None] | None:
+    """What returns the memory of an untracked operand as long as that is alive; that of a single number always is."""
+    if t.node is not None:
+        return None
+    root = t.storage.root
+    return (lambda: root) if t.aval.size == 1 or hooks.trace() is not None else ref(root)  # a trace has no memory
 
 
 class _Rerun:
     """Collects residuals instead of numbering them, and checks that they are those of the first run."""
 
-    def __init__(self, wanted: list[tuple[str, Aval, Storage | None]]) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: list[tuple[str, Aval, Storage | None]], steps: list[_Step]) -> None:
+        self.wanted, self.steps = wanted, steps
+        self.done = 0
         self.repeats = True
         self.kept: list[Storage] = []
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         assert node.op is not None
+        self._check(node, inputs)
         save(node, inputs, outputs)
         wants = [
             *(inputs if "inputs" in node.op.residuals else ()),
@@ -208,6 +253,21 @@ class _Rerun:
             if known is not None and known is not t.storage and not (t.node is None and _equal(known, t)):
                 raise _changed(f"{node.op.name} of {t.label or t.aval}, whose values were changed since the first run")
             self.kept.append(t.storage)
+
+    def _check(self, node: Node, inputs: tuple[Tensor, ...]) -> None:
+        """An operation must be that of the first run, also where no rule needs its operands."""
+        assert node.op is not None
+        if self.done >= len(self.steps):
+            raise _changed(f"{node.op.name} where the first run had nothing more")
+        step = self.steps[self.done]
+        self.done += 1
+        if (step.op, step.settings) != (node.op.name, _settings(node)):
+            raise _changed(
+                f"{node.op.name} with {node.params} where the first run had {step.op} with other parameters or operands"
+            )
+        for known, t in zip(step.operands, inputs, strict=True):
+            if known is not None and t.node is None and known is not t.storage.root and not _same_bits(known, t):
+                raise _changed(f"{node.op.name} of {t.label or t.aval}, whose values were changed since the first run")
 
     def note_generator(self, generator: Any) -> None:
         """States were restored by the region."""
@@ -249,6 +309,21 @@ def _equal(known: Storage, t: Tensor) -> bool:
         return bool(trace.alike(known.data, now))
     first, second = (hooks.to_host(Tensor(s, t.dtype, t.shape, t.device)) for s in (known, t.storage))
     return bool(first.tobytes() == second.tobytes())
+
+
+def _same_bits(known: Storage, t: Tensor) -> bool:
+    """Whether memory holds the very bits of what a tensor is, or is a view of."""
+    root = t.storage.root
+    if root is t.storage:
+        return _equal(known, t)
+    trace = hooks.trace()
+    if trace is not None:
+        return bool(trace.alike(known.data, root.data))
+    if isinstance(known.data, Batched) or isinstance(root.data, Batched):
+        return False
+    backend = t.device.backend
+    first, second = (backend.to_host(s.data) for s in (known, root))
+    return bool(first.shape == second.shape and first.tobytes() == second.tobytes())
 
 
 def _changed(what: str) -> GradientError:

@@ -166,18 +166,18 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         with journaled() as journal:
             try:
                 result = fn(*trees.unflatten(spec, arguments))
+                leaves, structure = trees.flatten(result)
+                for (path, _), t in zip(trees.leaves_with_paths(result), leaves, strict=True):
+                    if not isinstance(t, Tensor):
+                        received = f"result{path}: {type(t).__name__}"
+                        raise GradientError("a function to differentiate returns tensors", received, "return tensors only")
+                pairs = [taken_apart(t, level) for t in leaves]  # before what was changed in place loses its tangents
             finally:
                 for t in journal.rebound():  # state keeps values, without tangents
                     _show_value(t, level)
     finally:
         level.running = False
         leave(token)
-    leaves, structure = trees.flatten(result)
-    for (path, _), t in zip(trees.leaves_with_paths(result), leaves, strict=True):
-        if not isinstance(t, Tensor):
-            received = f"result{path}: {type(t).__name__}"
-            raise GradientError("a function to differentiate returns tensors", received, "return tensors only")
-    pairs = [taken_apart(t, level) for t in leaves]
     values = [own_handle(v) for v, _ in pairs]
     directions = [filled(0.0, v._another()) if t is None else own_handle(t) for v, t in pairs]
     return trees.unflatten(structure, values), trees.unflatten(structure, directions)

@@ -142,7 +142,7 @@ def pinv(x: Any, rtol: Any) -> Any:
 def expm(x: Any) -> Any:
     """The matrix exponential."""
     _check_finite("expm", x)
-    return torch.linalg.matrix_exp(x)
+    return torch.linalg.matrix_exp(x.contiguous())  # it views stacks, whatever their strides
 
 
 def fft(x: Any, *, axes: Any, norm: str, inverse: bool) -> Any:

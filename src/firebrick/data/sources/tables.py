@@ -5,9 +5,12 @@ Both read with pyarrow. A table is for what fits into memory; larger ones are re
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -70,12 +73,13 @@ class CSVDataset(ArrayDataset):
         if len(delimiter) != 1:
             raise LoaderError("one character separates the values of a CSV", repr(delimiter), 'pass e.g. delimiter=";"')
         path, parse = _path("CSVDataset", path), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        lines = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False)
         most = _most("CSVDataset", max_bytes)
 
         def read(threads: bool, types: dict[str, Any] = types) -> Any:
             convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
             with _source(path, most, arrow) as source:
-                return csv.read_csv(source, csv.ReadOptions(use_threads=threads), parse, convert)
+                return csv.read_csv(source, csv.ReadOptions(use_threads=threads), lines if one() else parse, convert)
 
         def table() -> Any:
             try:
@@ -83,9 +87,17 @@ class CSVDataset(ArrayDataset):
             except arrow.ArrowInvalid:
                 return read(False)  # which says the row of what it cannot read
 
-        def check_header() -> None:
+        def names() -> list[str]:
             with _source(path, most, arrow) as source, csv.open_csv(source, parse_options=parse) as header:
-                _check_names(header.schema.names, types, path)
+                found: list[str] = header.schema.names
+                return found
+
+        @cache
+        def one() -> bool:  # then an empty line is a row whose value is missing
+            return len(names()) == 1
+
+        def check_header() -> None:
+            _check_names(names(), types, path)
 
         def check_whole(table: Any) -> None:
             for name, kind in types.items():
@@ -104,6 +116,8 @@ class CSVDataset(ArrayDataset):
             except KeyError:
                 check_header()  # which lists the columns that are there
                 raise
+            with _source(path, most, arrow) as source:
+                _check_quotes(source, delimiter, path)
             check_whole(read_table)
             found = _arrays(read_table, path, columns, types, arrow)
             check_header()
@@ -264,8 +278,10 @@ class _Limited:
         self._given, self._size = 0, Path(path).stat().st_size
         self.closed = False
 
-    def read(self, count: int) -> Any:
-        """Up to ``count`` bytes."""
+    def read(self, count: int | None = None) -> Any:
+        """Up to ``count`` bytes; all that are left by default."""
+        if count is None:
+            return b"".join(iter(lambda: self.read(1 << 20), b""))
         found = self._stream.read(count)
         self._given += len(found)
         _check_stated(self._given, self._size, self._most, self._path)
@@ -290,6 +306,26 @@ def _source(path: Any, most: int | None, arrow: Any) -> Iterator[Any]:
         return
     with arrow.input_stream(str(path)) as stream:
         yield _Limited(stream, path, most)
+
+
+def _check_quotes(source: Any, delimiter: str, path: Any) -> None:
+    """Raise where a quoted value has no end: Arrow takes all rows up to the end of the file for a part of it."""
+    with _mapped(source) if isinstance(source, (str, PathLike)) else nullcontext(source.read()) as content:
+        quoted = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n" + re.escape(delimiter.encode()) + rb'])"(?:[^"]|"")*+("?)')
+        for found in quoted.finditer(content):
+            if not found[1]:
+                line = content[: found.end()].count(b"\n", 0, found.start() + 1) + 1
+                raise LoaderError(
+                    f"each quoted value of {Path(path)} has an end", f'a quotation mark in line {line} without another one',
+                    'add it, or write a mark within a quoted value twice: ""',
+                )  # fmt: skip
+
+
+@contextmanager
+def _mapped(path: Any) -> Iterator[Any]:
+    """The bytes of a file, of which those are in memory that are looked at."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
 
 
 def _read(path: Any, read: Callable[[], list[Array]]) -> list[Array]:
