@@ -16,7 +16,7 @@ F, D, I32, I64, U32, B = (load(0, d) for d in ("float32", "float64", "int32", "i
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "two numbers": (lambda: binary("add", 1, 2), "one operand must be an expression"),
-    "bits of what is nearest of integers": (lambda: of.nearest_bits(I32), "nearest_bits takes two floats"),
+    "bits of what is nearest of integers": (lambda: of.nearest_bits(I32, I32), "nearest_bits takes two floats"),
     "bits of what is nearest of two dtypes": (lambda: of.nearest_bits(F, D), "nearest_bits takes two floats"),
     "what is nearest of integers": (lambda: of.nearest(I32), "nearest takes 2 operands of one dtype"),
     "fma of integers": (lambda: of.fma(I32, I32, I32), "fma takes 3 operands of one dtype"),

@@ -324,7 +324,7 @@ def _check_quotes(source: Any, delimiter: str, path: Any) -> None:
 @contextmanager
 def _mapped(path: Any) -> Iterator[Any]:
     """The bytes of a file, of which those are in memory that are looked at."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         yield content
 
 
