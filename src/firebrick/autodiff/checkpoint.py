@@ -262,9 +262,8 @@ class _Rerun:
         step = self.steps[self.done]
         self.done += 1
         if (step.op, step.settings) != (node.op.name, _settings(node)):
-            raise _changed(
-                f"{node.op.name} with {node.params} where the first run had {step.op} with other parameters or operands"
-            )
+            before = "other parameters" if step.op == node.op.name else step.op
+            raise _changed(f"{node.op.name} with {node.params} where the first run had {before}")
         for known, t in zip(step.operands, inputs, strict=True):
             if known is not None and t.node is None and known is not t.storage.root and not _same_bits(known, t):
                 raise _changed(f"{node.op.name} of {t.label or t.aval}, whose values were changed since the first run")

@@ -46,8 +46,8 @@ class CSVDataset(ArrayDataset):
 
     Raises:
         UnsupportedError: pyarrow is not installed.
-        LoaderError: The file is absent or no CSV, has no rows or not these columns, or a value is
-            missing, not finite or not of the dtype; column and row are named.
+        LoaderError: The file is absent or no CSV, has no rows or not these columns, a value is missing, not finite or not of
+            the dtype (column and row are named), or a value in quotes has no end (the line is named).
 
     Example:
         >>> from pathlib import Path
