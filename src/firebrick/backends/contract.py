@@ -163,6 +163,11 @@ class Backend:
         """Many results with one wait."""
         return [self.to_host(n) for n in natives]
 
+    def known_ranges(self, natives: Sequence[Any]) -> list[tuple[int, int] | None] | None:
+        """The least and the greatest value of arrays of integers or bools that are known without a wait, such as of those that
+        came from the host; None for one where they are not. None if to read them needs no wait, so that nobody has to ask."""
+        return None
+
     def describe(self, native: Any) -> Aval:
         """Shape and dtype of a native array as it really is."""
         raise self._unwritten("describe")

@@ -161,6 +161,16 @@ def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     return host
 
 
+def known_range(x: Tensor) -> tuple[int, int] | None:
+    """The least and the greatest value of integers, or of bools, that are known without a wait; None if they are not, or if the
+    engine never waits."""
+    data = readable(x).storage.data
+    if isinstance(data, Absent):
+        return None
+    known: list[tuple[int, int] | None] | None = x.device.backend.known_ranges([data])
+    return known[0] if known is not None else None
+
+
 def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
     """The values of many tensors, with one synchronization for each engine.
 

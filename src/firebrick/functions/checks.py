@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.backends.dispatch import known_range
 from firebrick.core.batched import Batched, values_of_all
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import iinfo
@@ -88,6 +89,8 @@ def check_range(where: str, key: str, values: Tensor, low: int, high: int, remed
         return ok
 
     if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {unnamed}", remedy, op=where)):
+        return
+    if (known := known_range(values)) is not None and low <= known[0] and known[1] < high:
         return
     host = hooks.to_host(values)
     if ignored is not None:

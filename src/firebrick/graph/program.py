@@ -24,6 +24,7 @@ from typing import Any
 from firebrick.backends.contract import Backend
 from firebrick.backends.handles import check_present
 from firebrick.backends.memory import out_of_memory
+from firebrick.compiler.spec.ranges import Ranges
 from firebrick.core.aval import Aval
 from firebrick.core.commit import Commit, exchange, fill
 from firebrick.core.config import config
@@ -115,6 +116,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self._latest: tuple[Any, Any, Any] = (None, None, None)  # engine, settings and executable of the last call
+        self._ranges: Ranges | None = None  # by which the checks may hold
         self._extra = bool(self.fixed or self.numbers or self.draws)
         self._all_read = min(self.positions, default=-1) >= 0
         self._read = None if self.positions == list(range(len(self.positions))) else _items(self.positions)
@@ -388,8 +390,11 @@ class Program:
                             continue
                         s.data = given[i]
                     natives[i] = copy(given[i], device)
+            hold = not self.checks or self._hold(device, natives)
+            if exe.writes:
+                writing.hold = hold
             outputs = exe(natives, writing)
-            if self.checks and not writing.begun:
+            if not hold and not writing.begun:
                 self.look(device, [outputs[o] for o, _ in self.checks])
             memory = device._memory
             if memory.live + exe.plan.peak > memory.peak:
@@ -457,6 +462,14 @@ class Program:
             return
         self.look(device, flags)
 
+    def _hold(self, device: Device, natives: Sequence[Any]) -> bool:
+        """Whether the checks are known to hold, so that nothing waits for them."""
+        ranges = self._ranges
+        if ranges is None:
+            ranges = self._ranges = Ranges(self.graph, [self.graph.outputs[o] for o, _ in self.checks], indices=False)
+        known = device.backend.known_ranges([natives[i] for i in ranges.inputs])
+        return known is not None and ranges.hold(known)
+
     def look(self, device: Device, flags: Sequence[Any]) -> None:
         """Raise the first error among the checks of a run."""
         self._look(device, self.checks, flags)
@@ -474,21 +487,22 @@ class _Writing:
 
     Attributes:
         begun: Whether it was called.
+        hold: Whether the program's checks are known to hold.
         before: The replaced handler of SIGINT, if SIGINT is deferred.
         pending: Whether SIGINT came meanwhile.
     """
 
-    __slots__ = ("before", "begun", "pending", "program")
+    __slots__ = ("before", "begun", "hold", "pending", "program")
 
     def __init__(self, program: Program | None) -> None:
         self.program = program
         self.before: Any = None
-        self.begun = self.pending = False
+        self.begun = self.hold = self.pending = False
 
     def __call__(self, flags: Sequence[Any] = ()) -> None:
         program = self.program
         assert program is not None
-        if program.checks:
+        if program.checks and not self.hold:
             assert program.device is not None
             program.look(program.device, flags)
         if get_ident() == _main and callable(handler := _read(_SIGINT)):

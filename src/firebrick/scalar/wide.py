@@ -153,6 +153,26 @@ def _remainder(a: Bounds, b: Bounds) -> Bounds:
     return -size, size
 
 
+def _order(a: Bounds, b: Bounds) -> Bounds:
+    """Bounds of a < b, whose values are 0 and 1."""
+    return int(a[1] < b[0]), int(a[0] < b[1])
+
+
+def _equality(a: Bounds, b: Bounds) -> Bounds:
+    return int(a[0] == a[1] == b[0] == b[1]), int(a[0] <= b[1] and b[0] <= a[1])
+
+
+def _negated(a: Bounds) -> Bounds:
+    return 1 - a[1], 1 - a[0]
+
+
+def _chosen(c: Bounds, a: Bounds, b: Bounds) -> Bounds:
+    """Bounds of a where the condition c holds, and of b elsewhere."""
+    if c[0] == c[1]:
+        return a if c[0] else b
+    return _hull(a, b)
+
+
 def _of_bits(a: Bounds, b: Bounds) -> Bounds:
     """Bounds of a combination of the bits of two integers: as many bits as the longer one has."""
     top = (1 << max(abs(x).bit_length() for x in (*a, *b))) - 1
@@ -175,18 +195,31 @@ _ARITHMETIC: dict[str, Callable[..., Bounds | None]] = {
     "or": _of_bits,
     "xor": _of_bits,
     "not": lambda a: (-a[1] - 1, -a[0] - 1),
-    "select": lambda c, a, b: _hull(a, b),
-    "rarely": lambda c, a, b: _hull(a, b),
+    "select": _chosen,
+    "rarely": _chosen,
     "reduce": lambda a: a,
     "cast": lambda a: a,
     "bitcast": lambda a: a,
 }
+_TO_BOOL: dict[str, Callable[..., Bounds]] = {
+    "lt": _order,
+    "gt": lambda a, b: _order(b, a),
+    "le": lambda a, b: _negated(_order(b, a)),
+    "ge": lambda a, b: _negated(_order(a, b)),
+    "eq": _equality,
+    "ne": lambda a, b: _negated(_equality(a, b)),
+    "and": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "or": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "xor": lambda a, b: _negated(_equality(a, b)),
+    "not": _negated,
+}
+"""Operations with a bool result, whose bounds are of 0 and 1; others of bools are in ``_ARITHMETIC``."""
 
 
 def bounds_of(
     roots: Sequence[Expr], extents: Sequence[int], names: Mapping[str, Bounds] | None = None
 ) -> dict[Expr, Bounds]:  # fmt: skip
-    """The least and greatest value that each integer node may have.
+    """The least and greatest value that each integer node may have, and each bool, which is 0 or 1.
 
     Args:
         roots: Expressions.
@@ -199,6 +232,7 @@ def bounds_of(
             continue
         limits_ = limits(e.dtype)
         found: Bounds | None = None
+        rules = _TO_BOOL if e.dtype == "bool" and e.op in _TO_BOOL else _ARITHMETIC
         if e.op == "const":
             found = int(e.value or 0), int(e.value or 0)
         elif e.op == "index" and extents:
@@ -208,8 +242,8 @@ def bounds_of(
             found = 0, int(str(e.value).split(":")[0]) - 1
         elif e.op == "local" and names is not None:
             found = names.get(str(e.value))
-        elif e.op in _ARITHMETIC and all(a in out for a in e.args) and (e.op != "reduce" or e.value in ("min", "max")):
-            found = _ARITHMETIC[e.op](*(out[a] for a in e.args))
+        elif e.op in rules and all(a in out for a in e.args) and (e.op != "reduce" or e.value in ("min", "max")):
+            found = rules[e.op](*(out[a] for a in e.args))
         inside = found is not None and limits_[0] <= found[0] and found[1] <= limits_[1]
         out[e] = found if found is not None and inside else limits_
     return out

@@ -37,7 +37,7 @@ class Block:
         buffer: wgpu's object.
         size: Its bytes.
         used: Number of the last batch of commands that uses it; -1 if there is none.
-        written: Number of the last batch that writes it.
+        written: Number of the last batch that writes it; -1 if it holds what was copied from the host.
     """
 
     __slots__ = ("buffer", "size", "used", "written")
@@ -180,16 +180,30 @@ class BufferPool:
 class DeviceArray:
     """A row-major array on a device, the engine's native array.
 
-    Attributes:
+    Args:
         gpu: The device's state.
         lease: Its buffer; None for an array without elements.
         aval: Shape and dtype.
+        sent: The least and the greatest value of integers that were copied from the host.
+
+    Attributes:
+        gpu, lease, aval: As given.
     """
 
-    __slots__ = ("aval", "gpu", "lease")
+    __slots__ = ("_sent", "aval", "gpu", "lease")
 
-    def __init__(self, gpu: Any, lease: Lease | None, aval: Aval) -> None:
-        self.gpu, self.lease, self.aval = gpu, lease, aval
+    def __init__(self, gpu: Any, lease: Lease | None, aval: Aval, sent: tuple[int, int] | None = None) -> None:
+        self.gpu, self.lease, self.aval, self._sent = gpu, lease, aval, sent
+
+    @property
+    def known_range(self) -> tuple[int, int] | None:
+        """The least and the greatest value of integers that were copied from the host, unless a kernel has written since."""
+        sent = self._sent
+        return sent if sent is not None and self.lease is not None and self.lease.block.written == -1 else None
+
+    def as_shape(self, aval: Aval) -> DeviceArray:
+        """All elements in another shape, in the same memory."""
+        return DeviceArray(self.gpu, self.lease, aval, self._sent if aval.dtype == self.aval.dtype else None)
 
 
 def padded(nbytes: int) -> int:

@@ -17,6 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
+from itertools import accumulate
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -30,13 +31,15 @@ from firebrick.backends.webgpu.measurements import measured_once
 from firebrick.backends.webgpu.replay import LaunchTable
 from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import dtype, uint32
+from firebrick.core.dtypes import bool_, dtype, uint8, uint32
 from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompileError
 
 BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
 _PIPELINES = 512
 """Maximum number of compiled shaders that are kept; programs keep their own."""
+_SMALL, _TOGETHER = 1 << 16, 256
+"""Maximum bytes of an array that is read with others by one wait, and maximum number of these."""
 UNPROVED = 1 << 22
 """Bytes of a buffer up to which nothing is proved of the device's memory."""
 MARK = 0x5BD1E995
@@ -212,16 +215,18 @@ class Gpu:
     def uploaded(self, array: np.ndarray[Any, Any], aval: Aval) -> DeviceArray:
         """A copy of a host array."""
         with self.lock:
-            made = self.array(aval)
-            if made.lease is not None:
-                data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-                if data.size % 4:
-                    data = np.concatenate([data, np.zeros(-data.size % 4, np.uint8)])
-                if made.lease.block.used == self._batch:
-                    self.submit()
-                self._device.queue.write_buffer(made.lease.block.buffer, 0, data)
-                made.lease.block.written = -1
-            return made
+            lease = self.array(aval).lease
+            if lease is None:
+                return DeviceArray(self, None, aval)
+            sent = (int(array.min()), int(array.max())) if aval.dtype.is_integer or aval.dtype is bool_ else None
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            if data.size % 4:
+                data = np.concatenate([data, np.zeros(-data.size % 4, np.uint8)])
+            if lease.block.used == self._batch:
+                self.submit()
+            self._device.queue.write_buffer(lease.block.buffer, 0, data)
+            lease.block.written = -1
+            return DeviceArray(self, lease, aval, sent)
 
     @_reported
     def copied(self, x: DeviceArray) -> DeviceArray:
@@ -247,6 +252,33 @@ class Gpu:
             raise self._interrupted()
         found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8, aval.nbytes).view(aval.dtype.np).reshape(aval.shape)
         return found
+
+    @_reported
+    def read_all(self, arrays: Sequence[DeviceArray]) -> list[np.ndarray[Any, Any]]:
+        """The values of arrays, those of small ones with one wait."""
+        found: list[np.ndarray[Any, Any] | None] = [None] * len(arrays)
+        small = [k for k, x in enumerate(arrays) if x.lease is not None and x.aval.nbytes <= _SMALL]
+        with self.lock:
+            for part in (small[k : k + _TOGETHER] for k in range(0, len(small), _TOGETHER)) if len(small) > 1 else ():
+                sizes = [padded(arrays[k].aval.nbytes) for k in part]
+                ends = list(accumulate(sizes))
+                made = self.array(Aval((ends[-1],), uint8))
+                assert made.lease is not None
+                encoder = self._commands()
+                for k, size, end in zip(part, sizes, ends, strict=True):
+                    lease = arrays[k].lease
+                    assert lease is not None
+                    if lease.block.written in self._dropped:
+                        raise self._interrupted()
+                    encoder.copy_buffer_to_buffer(lease.block.buffer, 0, made.lease.block.buffer, end - size, size)
+                    self._use(lease)
+                self._use(made.lease)
+                made.lease.block.written = self._batch
+                whole = self.read(made)
+                for k, size, end in zip(part, sizes, ends, strict=True):
+                    aval = arrays[k].aval
+                    found[k] = whole[end - size : end - size + aval.nbytes].copy().view(aval.dtype.np).reshape(aval.shape)
+        return [self.read(x) if host is None else host for x, host in zip(arrays, found, strict=True)]
 
     @_reported
     def bytes_of(self, buffer: Any, size: int) -> Any:

@@ -147,6 +147,16 @@ class WebGpuBackend(Backend):
         found: np.ndarray[Any, Any] = native.gpu.read(native)
         return found
 
+    def read(self, natives: Sequence[DeviceArray]) -> list[np.ndarray[Any, Any]]:
+        by_device: dict[Gpu, list[DeviceArray]] = {}
+        for x in natives:
+            by_device.setdefault(x.gpu, []).append(x)
+        found = {gpu: iter(gpu.read_all(arrays)) for gpu, arrays in by_device.items()}
+        return [next(found[x.gpu]) for x in natives]
+
+    def known_ranges(self, natives: Sequence[DeviceArray]) -> list[tuple[int, int] | None] | None:
+        return [native.known_range for native in natives]
+
     def describe(self, native: DeviceArray) -> Aval:
         return native.aval
 
@@ -202,7 +212,8 @@ class WebGpuBackend(Backend):
         given, wanted = tuple(donate), tuple(ready)
         with collected() as tuned:
             fused, reasons, refused = self._fused(graph, device)
-            program = build(self, fused, device, given, wanted, partial(recorded_segments, self.groups(device).gpu))
+            segments = partial(recorded_segments, self.groups(device).gpu, graph)
+            program = build(self, fused, device, given, wanted, segments)
         tuned = list(dict.fromkeys(tuned))
         program.notes += [f"no kernel: {line}" for line in dict.fromkeys([*reasons, *refused])]
         program.notes += [f"tuned: {name!r} computes {problem.text}" for problem, name, _ in tuned]

@@ -14,6 +14,7 @@ from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, Site
+from firebrick.compiler.spec.ranges import Ranges
 from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -33,6 +34,7 @@ class CompiledGroup:
         gpu: The device.
         group: The launches.
         tuned: The variant that they are of; None for the default.
+        body: The nodes, by which the ranges of operands may prove that no index is out of range; None if they are not known.
 
     Attributes:
         tuned: The variant that computes it; None for the default.
@@ -44,11 +46,14 @@ class CompiledGroup:
         KernelCompileError: The driver refuses a kernel.
     """
 
-    def __init__(self, gpu: Gpu, group: LoweredGroup, tuned: Tuned | None = None) -> None:
+    def __init__(
+        self, gpu: Gpu, group: LoweredGroup, tuned: Tuned | None = None, body: Graph | None = None
+    ) -> None:  # fmt: skip
         self._gpu, self._sites, self.tuned = gpu, group.sites, tuned
         self.written = (*group.results, *group.temporaries)
         self._made = [(gpu.pool.size_of(padded(a.nbytes)) if a.size else 0, a) for a in self.written]
         self._count = len(group.results)
+        self._ranges = Ranges(body) if group.sites and body is not None else None
         self.steps = [(gpu.prepared(s.shader, s.sizes, s.scalars, s.grid), chooser(s.arrays)) for s in group.launches]
         self.lowered = group
 
@@ -60,9 +65,11 @@ class CompiledGroup:
         """
         if self._sites:
             with self._gpu.lock:
+                hold = self._holds(arrays)
                 self._gpu.clear_faults()
                 made = self._gpu.launched(self.steps, arrays, self._made)
-                self._raise_fault()
+                if not hold:
+                    self._raise_fault()
         else:
             made = self._gpu.launched(self.steps, arrays, self._made)
         return tuple(made) if self._count == len(made) else tuple(made[: self._count])
@@ -76,12 +83,18 @@ class CompiledGroup:
         """
         gpu = self._gpu
         with gpu.lock:
+            hold = self._holds(arrays)
             if self._sites:
                 gpu.clear_faults()
             gpu.launched(self.steps, (*arrays, *made), ())
-            if self._sites:
+            if not hold:
                 self._raise_fault()
         return tuple(made[: self._count])
+
+    def _holds(self, arrays: Sequence[DeviceArray]) -> bool:
+        """Whether no index can be out of range, by what is known of operands that no kernel has written yet."""
+        ranges = self._ranges
+        return not self._sites or (ranges is not None and ranges.hold([arrays[i].known_range for i in ranges.inputs]))
 
     def _raise_fault(self) -> None:
         raise_fault(self._gpu.faults(len(self._sites)), self._sites)
@@ -135,7 +148,7 @@ class Groups:
         """The kernels of a group, or why there are none."""
         lines = tuple(n.line for n in body.nodes)  # which faults report
         key = "body", key_of(body), lines, config.compiled_with, config.tune, is_untuned()
-        found = self._kept(key, lambda: self._lowering(body, self.gpu))
+        found = self._kept(key, lambda: self._lowering(body, self.gpu), body)
         if isinstance(found, CompiledGroup):
             collect(found.tuned)
         return found
@@ -150,13 +163,13 @@ class Groups:
         return self._kept(("view", view, source, result), lower)
 
     def _kept(
-        self, key: object, lower: Callable[[], tuple[LoweredGroup | str, Tuned | None]]
+        self, key: object, lower: Callable[[], tuple[LoweredGroup | str, Tuned | None]], body: Graph | None = None
     ) -> CompiledGroup | str:  # fmt: skip
         with self._lock:
             found = self._made.get(key)
             if found is None:
                 made, tuned = lower()
-                found = made if isinstance(made, str) else CompiledGroup(self.gpu, made, tuned)
+                found = made if isinstance(made, str) else CompiledGroup(self.gpu, made, tuned, body)
                 self._made[key] = found
                 while len(self._made) > _KEPT:
                     self._made.popitem(last=False)

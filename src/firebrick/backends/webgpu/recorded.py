@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from firebrick.backends.webgpu.buffers import Block, DeviceArray, padded
@@ -22,6 +23,7 @@ from firebrick.compiler import Kernel, Plan
 from firebrick.compiler.program.python import SegmentFunctions
 from firebrick.compiler.program.segments import NodeSegment
 from firebrick.compiler.spec.faults import FaultSite
+from firebrick.compiler.spec.ranges import Ranges
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
 
@@ -55,7 +57,7 @@ class SameMemory:
         self.aval = aval
 
     def __call__(self, *arrays: DeviceArray) -> DeviceArray:
-        return DeviceArray(arrays[0].gpu, arrays[0].lease, self.aval)
+        return arrays[0].as_shape(self.aval)
 
 
 class AllResults:
@@ -120,32 +122,44 @@ class _Draft:
 
 
 class Checks:
-    """The checks of indices of a program, each call of which has a table of faults, and waits for it at its end.
+    """The checks of indices of a program, each call of which has a table of faults, and waits for it at its end unless the
+    ranges of its inputs prove that it stays empty.
 
     Args:
         gpu: The device.
+        graph: The program before nodes are fused.
 
     Attributes:
         sites: The checks, by their numbers in a table.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, graph: Graph) -> None:
+        self.gpu, self._graph = gpu, graph
         self.sites: list[FaultSite] = []
         self._before: Block | None = None
 
+    @cached_property
+    def _ranges(self) -> Ranges:
+        return Ranges(self._graph)
+
     @contextmanager
-    def __call__(self) -> Iterator[DeviceArray]:
+    def __call__(self, inputs: Sequence[DeviceArray]) -> Iterator[DeviceArray]:
         """A table, for the time of a call.
+
+        Args:
+            inputs: Of the program.
 
         Raises:
             OutOfRangeError: An index was out of range.
         """
+        ranges = self._ranges
+        hold = ranges.hold([inputs[i].known_range for i in ranges.inputs])  # before a kernel writes there
         table = self.gpu.new_table(self._before)
         yield table
         assert table.lease is not None
         self._before = table.lease.block
-        raise_fault(self.gpu.read(table), self.sites)
+        if not hold:
+            raise_fault(self.gpu.read(table), self.sites)
 
 
 class RecordedSegment:
@@ -186,17 +200,18 @@ class RecordedSegment:
 
 
 def recorded_segments(
-    gpu: Gpu, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan
+    gpu: Gpu, whole: Graph, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan
 ) -> tuple[Plan, SegmentFunctions]:  # fmt: skip
     """The segments of a program, and its plan with them.
 
     Args:
         gpu: The device.
+        whole: The program before nodes are fused.
         graph: The program.
         kernels: Of its nodes.
         plan: Order and memory.
     """
-    return _Segments(gpu, graph, kernels, plan).made()
+    return _Segments(gpu, whole, graph, kernels, plan).made()
 
 
 class _Segments:
@@ -204,12 +219,13 @@ class _Segments:
 
     Args:
         gpu: The device.
+        whole: The program before nodes are fused.
         graph: The program.
         kernels: Of its nodes.
         plan: Order and memory.
     """
 
-    def __init__(self, gpu: Gpu, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan) -> None:
+    def __init__(self, gpu: Gpu, whole: Graph, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan) -> None:
         self.gpu, self.graph, self.kernels, self.plan = gpu, graph, kernels, plan
         self.avals = graph.avals
         self._sites = 0  # of all parts, some of which may be in no segment
@@ -222,7 +238,7 @@ class _Segments:
             self.used.update(dict.fromkeys((*n.results, *n.inputs), p))
         self.used.update(dict.fromkeys(graph.outputs, len(plan.order)))
         self.inherited = self._inherited()
-        self.checks = Checks(gpu)
+        self.checks = Checks(gpu, whole)
         self.ends: dict[int, int] = {}  # likewise, of a value and all its views
         for v, p in self.used.items():
             u = self.of(v)
@@ -279,7 +295,9 @@ class _Segments:
         dies = dict(self.plan.dies)
         checks = any(part.group and part.group.lowered.sites for run in self.runs for part in self._parts_in(run))
         pairs = [self._segment(run, dies, checks) for run in self.runs]
-        return replace(self.plan, dies=dies), SegmentFunctions(pairs, frozenset(), self.checks if checks else None)
+        return replace(self.plan, dies=dies), SegmentFunctions(
+            pairs, frozenset(), self.checks if checks else None, reads=checks
+        )
 
     def _parts_in(self, run: list[int]) -> Iterator[_Part]:
         for p in run:

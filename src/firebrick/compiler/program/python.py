@@ -271,11 +271,13 @@ class SegmentFunctions:
             use; it returns a tuple of the results.
         skipped: Indices of nodes that need no line.
         arena: Returns a context manager whose value is the arena of one call of the program; None if the functions need none.
+        reads: Whether ``arena`` takes the program's arguments.
     """
 
     pairs: Sequence[tuple[NodeSegment, Callable[..., tuple[Any, ...]]]]
     skipped: frozenset[int]
-    arena: Callable[[], Any] | None
+    arena: Callable[..., Any] | None
+    reads: bool = False
 
 
 def write(
@@ -405,7 +407,7 @@ class _ProgramWriter:
                 found.append(around[0])
         if self.native.arena is not None:
             self.space["arena"] = self.native.arena
-            found.append("arena() as space")
+            found.append(f"arena({'args' if self.native.reads else ''}) as space")
         return found
 
     def segment_lines(

@@ -58,11 +58,19 @@ def _copied(backend: Backend, device: Device | None, natives: Iterable[Any]) -> 
     return [backend.copy(x, device) for x in natives]
 
 
+def _condition(backend: Backend, pred: Any) -> bool:
+    """The value of a condition, for which nothing waits if it came from the host."""
+    known = backend.known_ranges([pred])
+    if known is not None and known[0] is not None:
+        return bool(known[0][0])
+    return bool(backend.to_host(pred))
+
+
 def cond(backend: Backend, device: Device | None, *, branches: tuple[Graph, Graph]) -> Kernel:
     first, second = (backend.compile(graph, device) for graph in branches)
 
     def run(pred: Any, *operands: Any) -> tuple[Any, ...]:
-        return (first if backend.to_host(pred) else second)(operands)
+        return (first if _condition(backend, pred) else second)(operands)
 
     return Kernel(run, max(first.plan.peak, second.plan.peak) - _results(branches[0]))
 
