@@ -171,6 +171,65 @@ def test_local_batch_norm_joins_running_statistics_by_samples() -> None:
             np.testing.assert_allclose(b.numpy(), w, rtol=1e-12, err_msg=name)
 
 
+ACCUMULATED: list[tuple[Strategy, int]] = [
+    (SingleDevice("cpu:0"), 1),
+    (SingleDevice("numpy:0"), 3),
+    (SingleDevice("torch:cpu"), 5),
+    (DataParallel(TWO, [2, 1]), 2),
+    (DataParallel(TWO, [7, 4], batch_norm="synchronised"), 3),
+    (DataParallel(THREE, batch_norm="synchronised"), 2),
+]
+
+
+@pytest.mark.parametrize(("compiled", "momentum"), [(True, 0.1), (False, None)])
+@pytest.mark.parametrize(("strategy", "parts"), ACCUMULATED, ids=lambda v: str(v).replace(" ", "") if type(v) is int else "")
+def test_running_statistics_move_once_for_a_batch_in_parts(
+    strategy: Strategy, parts: int, compiled: bool, momentum: float | None
+) -> None:
+    rng = np.random.default_rng(4)
+    x, rows = rng.normal(2.0, 3.0, (33, 6)), 11
+    norm = fb.nn.BatchNorm1d(6, momentum=momentum, dtype="float64")
+    model = fb.nn.Sequential(norm, fb.nn.Linear(6, 3, dtype="float64"))
+    learner = Learner(
+        model, fb.optim.SGD(model, lr=0.0), fb.nn.MSELoss(), strategy=strategy, accumulate=parts, jit=compiled, log=None
+    )
+    learner.fit(DataLoader(ArrayDataset(x, np.zeros((33, 3))), rows, dtype="float64"), epochs=1)
+    mean, variance = np.zeros(6), np.ones(6)
+    for step, batch in enumerate(np.split(x, 3), 1):
+        found = []
+        shares = [batch] if isinstance(strategy, SingleDevice) else np.split(batch, np.cumsum(strategy.divide(rows))[:-1])
+        cuts = [np.split(s, [len(s) * (k + 1) // parts for k in range(parts - 1)]) for s in shares]
+        if getattr(strategy, "synchronised", False):
+            cuts = [[np.concatenate(same) for same in zip(*cuts, strict=True)]]
+        for part in (p for c in cuts for p in c):
+            found.append((len(part), part.mean(0), part.var(0, ddof=1)))
+        newest = 1 / step if momentum is None else momentum
+        mean = mean + newest * (sum(n * m for n, m, _ in found) / rows - mean)
+        variance = variance + newest * (sum(n * v for n, _, v in found) / rows - variance)
+    np.testing.assert_allclose(norm.running_mean.numpy(), mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(norm.running_var.numpy(), variance, rtol=1e-12)
+    assert norm.num_batches_tracked.item() == 3
+    for replica in strategy.replicas(model) if isinstance(strategy, DataParallel) else ():
+        np.testing.assert_array_equal(replica.layers[0].running_var.numpy(), norm.running_var.numpy())
+        assert replica.layers[0].num_batches_tracked.item() == 3
+
+
+def test_each_of_several_batches_of_a_step_moves_running_statistics() -> None:
+    x = np.random.default_rng(5).normal(2.0, 3.0, (40, 6))
+    found = []
+    for batches, parts in ((1, 1), (2, 1), (2, 2)):
+        model = fb.nn.Sequential(fb.nn.BatchNorm1d(6, dtype="float64"), fb.nn.Linear(6, 3, dtype="float64"))
+        learner = Learner(
+            model, fb.optim.SGD(model, lr=0.0), fb.nn.MSELoss(), batches_per_step=batches, accumulate=parts, log=None
+        )
+        learner.fit(DataLoader(ArrayDataset(x, np.zeros((40, 3))), 10, dtype="float64"), epochs=1)
+        found.append({n: b.numpy() for n, b in model.named_buffers()})
+    for name in found[0]:
+        np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-12)
+        if "var" not in name:  # a mean of means is the mean
+            np.testing.assert_allclose(found[2][name], found[0][name], rtol=1e-12)
+
+
 # several losses, backward passes, unused parameters
 
 

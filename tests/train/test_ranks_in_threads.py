@@ -149,10 +149,22 @@ def test_one_rank_or_device_alone_synchronises_nothing(ranks: Ranks) -> None:
     assert not any(s.synchronised for s in ranks(2))
 
 
-def test_batch_norm_of_each_ranks_rows_is_that_of_as_many_devices(ranks: Ranks) -> None:
-    learners = [learner(s, norm=True) for s in ranks(2, check_every=1)]
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ({}, {}),
+        ({}, {"accumulate": 2}),
+        ({"shares": [7.0, 4.0], "batch_norm": "synchronised"}, {"accumulate": 3}),
+        ({"batch_norm": "synchronised"}, {"accumulate": 2, "batches_per_step": 2}),
+    ],
+    ids=str,
+)
+def test_batch_norm_of_each_ranks_rows_is_that_of_as_many_devices(
+    ranks: Ranks, how: dict[str, Any], options: dict[str, Any]
+) -> None:
+    learners = [learner(s, norm=True, **options) for s in ranks(2, check_every=1, **how)]
     assert together(*(partial(fitted, one, 13) for one in learners)) == learners
-    devices = fitted(learner(DataParallel(["numpy:0", "numpy:1"]), norm=True), 13)
+    devices = fitted(learner(DataParallel(["numpy:0", "numpy:1"], **how), norm=True, **options), 13)
     want = devices.model.state_dict()
     assert any(name.endswith("running_mean") for name in want)
     for one in learners:

@@ -31,7 +31,7 @@ from firebrick.nn.joint import joint, joint_batch_norm
 from firebrick.nn.module import Module
 from firebrick.nn.parameter import Buffer
 
-RUNNING = frozenset(("running_mean", "running_var"))
+RUNNING, COUNT = frozenset(("running_mean", "running_var")), "num_batches_tracked"
 """Names of the buffers that follow the means of batches."""
 
 

@@ -210,11 +210,12 @@ class DataParallel:
                     "drop a small last batch: DataLoader(…, drop_last=True)",
                 )
             parts = min(parts, least)
+        met = None if meeting is None else [[n for n in r if n] for r in rows]
 
         def share(i: int) -> Share:
             place = None if meeting is None else meeting.place(active.index(i))
             with meeting_at(place), self._cores(i, active):
-                made = take_share(passes[i], adding, self._replicas[i], *_of_device(i, batches, rows), parts)
+                made = take_share(passes[i], adding, self._replicas[i], *_of_device(i, batches, rows), parts, rows=met)
             owner = self._devices[0]
             with no_grad():
                 made.gradients = {n: g.to(owner) for n, g in made.gradients.items()}

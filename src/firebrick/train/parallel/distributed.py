@@ -247,7 +247,9 @@ class Distributed:
         if own:
             pieces = BatchGroup(tuple(piece for piece, _ in own))
             with meeting_at(_Ranks(self.group) if self.synchronised else None), self._arrivals.heard_by(sending):
-                share = take_share(passes[0], adding, model, pieces, [first for _, first in own], parts, self.arrivals)
+                first = [rows_before for _, rows_before in own]
+                met = shares if self.synchronised else None  # of which each rank has rows of all
+                share = take_share(passes[0], adding, model, pieces, first, parts, self.arrivals, met)
         if size == 1:
             assert share is not None
             return [share]

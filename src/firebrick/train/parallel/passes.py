@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.autodiff.transforms import value_and_grad
+from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.functions.parts import part_of_batch
 from firebrick.nn import Module
-from firebrick.nn.normalisation import RUNNING
+from firebrick.nn.normalisation import COUNT, RUNNING
 from firebrick.random import default_generator, row_offset
 from firebrick.train.batches import arguments, batches_of, rows_in, rows_of, tensors_of
 from firebrick.train.leaves import as_given
@@ -72,6 +73,7 @@ def take_share(
     rows_before: int | Sequence[int],
     parts: int,
     arrivals: Arrivals | None = None,
+    rows: Sequence[Sequence[int]] | None = None,
 ) -> Share:
     """One device's share of a step.
 
@@ -84,15 +86,16 @@ def take_share(
         rows_before: Rows of the whole batch that come before them; of a group, one number for each batch.
         parts: Parts that are run one after the other.
         arrivals: Those of ``run``. Who listens hears, during the last part, of the gradients of all parts.
+        rows: Of each batch, those of every device that meets this one in batch norms; the device's own if there is none.
     """
-    work = _parts(batch, [rows_before] if isinstance(rows_before, int) else rows_before, parts)
+    work = _parts(batch, [rows_before] if isinstance(rows_before, int) else rows_before, parts, rows)
     if len(work) == 1:
         with row_offset(work[0].first), _untracked(arrivals):
             loss, extra, gradients, buffers = run(work[0].batch)
         return Share(loss, (extra,), gradients, work[0].rows, buffers)
     extras: list[Any] = []
     total: Named = {}
-    start, mean = 0, None
+    start, mean, statistics = 0, None, _Statistics(model)
     for part in work:
         stop = start + part.rows
         last, before, share = part is work[-1], start / stop, part.rows / stop
@@ -101,6 +104,7 @@ def take_share(
         again = drawing_again(model, tensors_of(part.batch)[-1].device, last=part.last)
         with row_offset(part.first), part_of_batch(), again, hearing, _untracked(arrivals):
             loss, extra, gradients, buffers = run(part.batch)
+        statistics.take(adding, part.weight, last=part.last)
         extras.append(extra)
         if mean is None:
             total = gradients
@@ -112,7 +116,7 @@ def take_share(
             mean = loss if mean is None else mean * before + loss * share
         start = stop
     assert mean is not None
-    return Share(mean, tuple(extras), total, start, buffers)
+    return Share(mean, tuple(extras), total, start, {n: b for n, b in statistics.now().items() if n in buffers})
 
 
 class _Part(NamedTuple):
@@ -123,22 +127,80 @@ class _Part(NamedTuple):
         first: Number of the first one in its batch.
         rows: How many.
         last: Whether they are the last of the device's rows of that batch.
+        weight: How many rows the batch norms see, of all devices that meet there.
     """
 
     batch: Any
     first: int
     rows: int
     last: bool
+    weight: int
 
 
-def _parts(batch: Any, rows_before: Sequence[int], parts: int) -> list[_Part]:
+def _parts(
+    batch: Any, rows_before: Sequence[int], parts: int, rows: Sequence[Sequence[int]] | None
+) -> list[_Part]:  # fmt: skip
     """The parts of a batch, or of each batch in a group."""
     found = []
-    for one, before in zip(batches_of(batch), rows_before, strict=True):
+    for k, (one, before) in enumerate(zip(batches_of(batch), rows_before, strict=True)):
         ends = cuts(rows_in(one), parts)
-        for a, b in zip([0, *ends[:-1]], ends, strict=True):
-            found.append(_Part(one if len(ends) == 1 else rows_of(one, a, b), before + a, b - a, b == ends[-1]))
+        met = [cuts(n, parts) for n in (rows[k] if rows is not None else (rows_in(one),))]
+        for at, (a, b) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            weight = sum(e[at] - (e[at - 1] if at else 0) for e in met)
+            found.append(_Part(one if len(ends) == 1 else rows_of(one, a, b), before + a, b - a, b == ends[-1], weight))
     return found
+
+
+class _Statistics:
+    """The running statistics of a model while it runs the parts of a batch.
+
+    Each part begins with those from before the batch, and the batch leaves the mean of what its parts made of them, weighted by
+    rows, as devices that divide a batch do. It counts as one batch.
+
+    Args:
+        model: The device's.
+    """
+
+    def __init__(self, model: Module) -> None:
+        self._means = running_statistics(model)
+        self._held = [*(b for _, b in self._means), *(b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNT)]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._before = [b.detach() for b in self._held]
+        self._found: Named = {}
+        self._weight = 0
+
+    def now(self) -> Named:
+        """The running means and variances."""
+        return {n: b.detach() for n, b in self._means}
+
+    def take(self, adding: Callable[..., Named], weight: int, *, last: bool) -> None:
+        """Take what a part has made of them.
+
+        Args:
+            adding: ``add``, or its graph.
+            weight: Of the part.
+            last: Whether it is the last one of its batch.
+        """
+        if not self._held:
+            return
+        found = self.now()
+        if not (last and not self._found):
+            before, self._weight = self._weight, self._weight + weight
+            share = weight / self._weight
+            with no_grad():
+                self._found = adding(self._found, found, before / self._weight, share) if self._found else found
+                commit = Commit()
+                if last:
+                    for n, b in self._means:
+                        commit.rebind(b, self._found[n])
+                else:
+                    for b, old in zip(self._held, self._before, strict=True):
+                        commit.rebind(b, old)
+                commit.apply()
+        if last:
+            self._begin()
 
 
 def _untracked(arrivals: Arrivals | None) -> Any:
