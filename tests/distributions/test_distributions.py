@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal, localcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import firebrick as fb
 from firebrick import distributions as d
 from firebrick.random import Generator
+from firebrick.testing import engines
 
 torch = pytest.importorskip("torch")
 td = torch.distributions
@@ -421,6 +424,82 @@ def test_divergences_of_large_and_of_near_parameters(dtype: fb.DType, rtol: floa
 
     for got, wanted in zip((fb.jit(found) if jit else found)(a, b), [*want, want[1], want[3]], strict=True):
         np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=rtol)
+
+
+LARGE_COUNTS = [(15, 15.5), (16, 16.25), (17, 9.0), (40, 55.0), (400, 390.625), (5000, 4900.0), (5000, 9000.0), (5000, 1.5)]
+"""Counts, and rates that float32 has."""
+
+
+@cache
+def _log_factorial(n: int) -> Decimal:
+    with localcontext(prec=60):
+        return Decimal(math.factorial(n)).ln()
+
+
+def _exact(k: int, rate: float, n: int) -> tuple[float, ...]:
+    """The logarithms of densities below, and the slopes of the first two by the rate."""
+    with localcontext(prec=60):
+        m, p, whole = Decimal(rate), Decimal(rate) / n, Decimal(n)
+        poisson = k * m.ln() - m - _log_factorial(k)
+        binomial = _log_factorial(n) - _log_factorial(k) - _log_factorial(n - k) + k * p.ln() + (n - k) * (1 - p).ln()
+        gamma = k * Decimal(2).ln() + (k - 1) * (m / 2).ln() - m - _log_factorial(k - 1)
+        beta = _log_factorial(n - 1) - _log_factorial(k - 1) - _log_factorial(n - k - 1)
+        beta += (k - 1) * p.ln() + (n - k - 1) * (1 - p).ln()
+        return tuple(map(float, (poisson, binomial, gamma, beta, (k - m) / m, (k - m) / m / (1 - p) * whole / n)))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "torch:cpu", "webgpu:0"])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_densities_of_large_parameters_near_their_means(dtype: fb.DType, device: str, jit: bool) -> None:
+    if device == "webgpu:0" and ("webgpu" in engines().missing or dtype is fb.float64):
+        pytest.skip(engines().missing.get("webgpu", "webgpu has no float64 on every adapter"))
+    n = 16384  # by which rates are divided exactly
+    wanted = np.asarray([_exact(k, rate, n) for k, rate in LARGE_COUNTS]).T
+    k, rate = (fb.asarray(np.asarray(c, dtype.np), device=device) for c in zip(*LARGE_COUNTS, strict=True))
+
+    def found(k: fb.Tensor, rate: fb.Tensor) -> list[fb.Tensor]:
+        p = rate / n
+        return [
+            d.Poisson(rate).log_prob(k), d.Binomial(float(n), p).log_prob(k), d.Gamma(k, 2.0).log_prob(rate / 2.0),
+            d.Beta(k, n - k).log_prob(p), d.Binomial(float(n), logits=fb.log(p) - fb.log1p(-p)).log_prob(k),
+        ]  # fmt: skip
+
+    def slopes(k: fb.Tensor, rate: fb.Tensor) -> list[fb.Tensor]:
+        return [
+            fb.grad(lambda r: fb.sum(d.Poisson(r).log_prob(k)))(rate),
+            fb.grad(lambda r: fb.sum(d.Binomial(float(n), r / n).log_prob(k)))(rate),
+        ]
+
+    eps = float(fb.finfo(dtype).eps)
+    results = (fb.jit(found) if jit else found)(k, rate)
+    for at, (got, want) in enumerate(zip(results, [*wanted[:4], wanted[1]], strict=True)):
+        # logits of a small chance have errors of their own, which a count multiplies
+        own = 0 if at < 4 else np.abs(np.asarray([c - r for c, r in LARGE_COUNTS])) * 20 * eps
+        assert (np.abs(got.numpy() - want) <= 40 * eps * np.maximum(1.0, np.abs(want)) + own).all(), (at, got.numpy(), want)
+    for got, want in zip((fb.jit(slopes) if jit else slopes)(k, rate), wanted[4:], strict=True):
+        np.testing.assert_allclose(got.numpy(), want, rtol=40 * eps)
+
+
+def test_densities_of_chances_that_are_0_or_1_and_of_extreme_logits() -> None:
+    n, k = 100.0, fb.asarray([0.0, 30.0, 70.0, 100.0])
+    assert d.Binomial(n, 0.0).log_prob(k).tolist() == [0.0, -math.inf, -math.inf, -math.inf]
+    assert d.Binomial(n, 1.0).log_prob(k).tolist() == [-math.inf, -math.inf, -math.inf, 0.0]
+    got = d.Binomial(n, logits=-200.0).log_prob(k).numpy()
+    want = td.Binomial(100, logits=torch.tensor(-200.0, dtype=torch.float64)).log_prob(
+        torch.tensor(k.numpy(), dtype=torch.float64)
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert d.Poisson(0.0).log_prob(k).tolist() == [0.0, -math.inf, -math.inf, -math.inf]
+    assert d.Beta(30.0, 30.0).log_prob(fb.asarray([0.0, 1.0])).tolist() == [-math.inf, -math.inf]
+    assert d.Gamma(30.0, 1.0).log_prob(0.0).item() == -math.inf
+    for of, x in (
+        (lambda p: d.Binomial(n, p).log_prob(k), fb.asarray([0.25, 0.3, 0.7, 0.9])),
+        (lambda r: d.Poisson(r).log_prob(k), fb.asarray([1.0, 30.0, 300.0, 100.0])),
+        (lambda a: d.Gamma(a, 2.0).log_prob(15.0), fb.asarray([1.0, 29.0, 300.0, 30.0])),
+        (lambda a: d.Beta(a, 40.0).log_prob(0.5), fb.asarray([1.0, 39.0, 300.0, 40.0])),
+    ):
+        assert np.isfinite(fb.grad(lambda x, of=of: fb.sum(of(x)))(x).numpy()).all()
 
 
 def test_slopes_of_entropies_of_large_parameters() -> None:

@@ -15,6 +15,7 @@ from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside, one_of
+from firebrick.distributions.large import comparable, log_beta, log_poisson
 from firebrick.distributions.positive import times_log
 from firebrick.functions.activation import log_sigmoid
 from firebrick.functions.elementwise import (
@@ -170,8 +171,19 @@ class Binomial(_Event):
             return self._in_float32(x)
         possible = logical_and(logical_and(greater_equal(x, 0.0), less_equal(x, self.n)), equal(x, floor(x)))
         k = inside(possible, x, 0.0)
-        ways = lgamma(self.n + 1.0) - lgamma(k + 1.0) - lgamma(self.n - k + 1.0)
-        return where(possible, ways + self._log_of(k, where(possible, self.n - k, 0.0)), -math.inf)
+        others = where(possible, self.n - k, 0.0)
+        mean, rest = self.n * self.probs, self.n * self._rest()
+        near = logical_and(comparable(k, mean), comparable(others, rest))
+        a, b, n = where(near, k, 16.0), where(near, others, 16.0), where(near, self.n, 32.0)
+        of_large = log_poisson(a, where(near, mean, 16.0)) + log_poisson(b, where(near, rest, 16.0)) - log_poisson(n, n)
+        plain = self._ways(k, others) + self._log_of(where(near, 0.0, k), where(near, 0.0, others))
+        return where(possible, where(near, of_large, plain), -math.inf)
+
+    def _ways(self, k: Tensor, others: Tensor) -> Tensor:
+        """The logarithm of the number of ways to choose k of n."""
+        many = greater_equal(self.n, 16.0)
+        few = lgamma(self.n + 1.0) - lgamma(k + 1.0) - lgamma(others + 1.0)
+        return where(many, -log_beta(k + 1.0, others + 1.0) - log1p(self.n), few)
 
     @property
     def mean(self) -> Tensor:
@@ -248,7 +260,10 @@ class Poisson(Distribution):
             return self._in_float32(x)
         possible = logical_and(greater_equal(x, 0.0), equal(x, floor(x)))
         k = inside(possible, x, 0.0)
-        return where(possible, times_log(k, self.rate) - self.rate - lgamma(k + 1.0), -math.inf)
+        near = comparable(k, self.rate)
+        of_large = log_poisson(where(near, k, 16.0), where(near, self.rate, 16.0))
+        few, rate = where(near, 0.0, k), where(near, 1.0, self.rate)
+        return where(possible, where(near, of_large, times_log(few, rate) - rate - lgamma(few + 1.0)), -math.inf)
 
     @property
     def mean(self) -> Tensor:

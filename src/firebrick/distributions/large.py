@@ -74,6 +74,17 @@ def log_beta(a: Tensor, b: Tensor) -> Tensor:
     return where(two, both, where(one, mixed, plain))
 
 
+def comparable(k: Tensor, m: Tensor) -> Tensor:
+    """Where ``log_poisson`` is for k and m: k is large, and m is not many times larger or smaller."""
+    return logical_and(greater_equal(k, _LARGE), logical_and(less(k, 8.0 * m), less(m, 8.0 * k)))
+
+
+def log_poisson(k: Tensor, m: Tensor) -> Tensor:
+    """k log m - m - log Γ(k + 1), the logarithm of a Poisson probability, where k and m are ``comparable``. Its terms grow like
+    k log k, and cancel. Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000)."""
+    return -(k * log_excess((m - k) / k, m / k)) - 0.5 * log(k) - HALF_LOG_2PI - _log_gamma_rest(k)
+
+
 _NEAR = 0.25
 
 

@@ -9,7 +9,7 @@ from firebrick.core.operands import describe
 from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside
-from firebrick.distributions.large import log_beta, spread
+from firebrick.distributions.large import comparable, log_beta, log_poisson, spread
 from firebrick.functions.elementwise import (
     equal,
     greater_equal,
@@ -18,6 +18,7 @@ from firebrick.functions.elementwise import (
     log,
     log1p,
     logical_and,
+    logical_or,
     square,
     where,
 )
@@ -225,7 +226,10 @@ class Dirichlet(Distribution):
 
 @in_float32
 def _gamma(x: Tensor, alpha: Tensor, rate: Tensor) -> Tensor:
-    return alpha * log(rate) + times_log(alpha - 1.0, x) - rate * x - lgamma(alpha)
+    near = comparable(alpha, rate * x)
+    a, y, m = where(near, alpha, 16.0), where(near, x, 16.0), where(near, rate * x, 16.0)
+    b, z, r = where(near, 1.0, alpha), where(near, 1.0, x), where(near, 1.0, rate)
+    return where(near, log_poisson(a, m) + log(a / y), b * log(r) + times_log(b - 1.0, z) - r * z - lgamma(b))
 
 
 @in_float32
@@ -238,10 +242,15 @@ _log_beta = in_float32(log_beta)
 
 @in_float32
 def _beta(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    total, y = a + b, 1.0 - x
+    near = logical_and(comparable(a, total * x), comparable(b, total * y))
+    p, q, s = where(near, a, 16.0), where(near, b, 16.0), where(near, total, 32.0)
+    u, v = where(near, x, 0.5), where(near, y, 0.5)
+    of_large = log_poisson(p, s * u) + log_poisson(q, s * v) - log_poisson(s, s) + log(p / (s * u)) + log(q / v)
     rest = b - 1.0
-    none = logical_and(equal(rest, 0.0), equal(x, 1.0))
+    none = logical_or(near, logical_and(equal(rest, 0.0), equal(x, 1.0)))
     other = where(none, 0.0, rest * log1p(-where(none, 0.0, x)))
-    return times_log(a - 1.0, x) + other - log_beta(a, b)
+    return where(near, of_large, times_log(a - 1.0, x) + other - log_beta(a, b))
 
 
 @in_float32
