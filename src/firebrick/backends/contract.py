@@ -94,6 +94,10 @@ class Backend:
         """Whether results of arithmetic in float32 that are denormal may be 0, or the smallest normal number of their sign."""
         return False
 
+    def flushed_denormals(self, native: Any) -> bool:
+        """``flushes_denormals`` of the device that holds an array."""
+        return False
+
     def default_float(self, device: Device) -> str:
         """Name of the dtype that creation functions use for floats."""
         return "float32"

@@ -33,7 +33,7 @@ from firebrick.core.op import Op
 from firebrick.core.scopes import scope
 from firebrick.core.timeline import Event, Timeline, thread_name
 from firebrick.ir import Graph, Node, interpret
-from firebrick.ops.accuracy import check_results, deviation, run_reference, widen
+from firebrick.ops.accuracy import check_results, deviation, run_reference, widen, with_flushed
 
 
 class Decorator(Backend):
@@ -87,7 +87,8 @@ class Verify(Decorator):
         if want is None:
             return
         hosts = tuple(np.asarray(self.inner.to_host(r)) for r in results)
-        worst = check_results(op, arrays, params, hosts, want)
+        flushes = bool(results) and self.inner.flushed_denormals(results[0])
+        worst = check_results(op, arrays, params, hosts, want, flushes=flushes)
         if not worst.ok:
             operands = ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
             raise VerificationError(
@@ -127,7 +128,8 @@ class _Verified(Executable):
         nudged: tuple[Any, ...] = ()
         for position, (got, want) in enumerate(zip(found, self._nodes.stepwise(before, self._step), strict=True)):
             exact, other = (np.asarray(backend.to_host(x)) for x in (want, got))
-            worst = deviation(other, widen(exact), _PLAN_TOLERANCE, _largest(exact))
+            shown = with_flushed(other, exact) if backend.flushed_denormals(got) else other
+            worst = deviation(shown, widen(exact), _PLAN_TOLERANCE, _largest(exact))
             if not worst.ok:
                 nudged = nudged or self._nodes.stepwise([self._nudge(x) for x in before], self._nudged_step)
                 if _unsure(other, exact, np.asarray(backend.to_host(nudged[position]))):

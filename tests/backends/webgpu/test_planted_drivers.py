@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.backends.decorators import VerificationError
 from firebrick.backends.webgpu import commands, probes
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.commands import Gpu
@@ -130,6 +131,33 @@ def test_conformance_allows_denormal_results_to_be_flushed_where_the_driver_was_
     device = planted(flushes)
     assert device.backend.flushes_denormals(device)
     assert not wrong_results(device)
+
+
+def halved(device: fb.Device, x: Any) -> None:
+    """Operations with denormal results, eagerly and in a program, compared with their references."""
+    given = fb.asarray(np.asarray(x, np.float32), device=device)
+    with fb.verify("webgpu"):
+        assert (given * 0.5).shape == given.shape
+        fb.jit(lambda v: (fb.exp(v) * 0.25, v * v - v))(given)
+
+
+def test_verification_allows_denormal_results_to_be_flushed_where_the_driver_was_measured_to_do_so(
+    planted: Callable[[Rewrite], fb.Device],
+) -> None:
+    halved(planted(flushes), [1.2e-38, 2e-38, -1.5e-38, -87.0, 0.0, 3.0])
+
+
+def test_a_driver_that_flushes_normal_numbers_too_fails_verification(planted: Callable[[Rewrite], fb.Device]) -> None:
+    with pytest.raises(VerificationError, match="multiply on webgpu"):
+        halved(planted(lambda text: flushes(text).replace("& 0x7f800000u) == 0u", "& 0x7f800000u) <= 0x02000000u")), [1e-37])
+
+
+def test_a_driver_that_flushes_denormals_without_a_measurement_that_says_so_fails_verification(
+    planted: Callable[[Rewrite], fb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_denormals", lambda run: "kept")
+    with pytest.raises(VerificationError, match="multiply on webgpu"):
+        halved(planted(flushes), [1.2e-38])
 
 
 def test_a_driver_that_flushes_denormals_without_a_measurement_that_says_so_fails_conformance(

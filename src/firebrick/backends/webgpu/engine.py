@@ -98,6 +98,9 @@ class WebGpuBackend(Backend):
     def flushes_denormals(self, device: Device) -> bool:
         return not self.groups(device).gpu.measured.capabilities.denormals
 
+    def flushed_denormals(self, native: DeviceArray) -> bool:
+        return not native.gpu.measured.capabilities.denormals
+
     def compute_dtype(self, device: Device, dtype: DType) -> DType:
         return float32 if dtype.kind == "storage" else dtype
 
