@@ -109,6 +109,73 @@ def test_indices_that_a_program_changes_in_place_are_checked_again(waits: list[i
     assert cursor.at.tolist() == [5, 6]
 
 
+def test_eager_operations_follow_the_ranges_of_their_operands(waits: list[int]) -> None:
+    rng = np.random.default_rng(3)
+    _, step = _trained()
+    run = fb.jit(step)
+    tokens, labels = rng.integers(0, 30, (4, 5)), np.where(rng.random((4, 4)) < 0.3, -100, rng.integers(0, 5, (4, 4)))
+    masked = np.where(labels.ravel() == -100, 0, labels.ravel())
+
+    def given() -> tuple[fb.Tensor, fb.Tensor]:
+        x, y = sent(tokens, np.int32), sent(labels)
+        flat = fb.astype(fb.reshape(fb.flip(y, axis=1), (16,)), fb.int32)
+        return fb.reshape(x[:, 1:], (16,)), fb.maximum(flat, 0)
+
+    run(*given())
+    del waits[:]
+    x, y = given()
+    assert np.isfinite(run(x, y).numpy())
+    assert len(waits) == 1  # of the result
+    np.testing.assert_array_equal(x.numpy(), tokens[:, 1:].ravel())
+    np.testing.assert_array_equal(y.numpy(), masked.reshape(4, 4)[:, ::-1].ravel())
+    with pytest.raises(IndexError, match="labels"):
+        run(x, y + 1 if masked.max() == 4 else y + 5)
+    with pytest.raises(IndexError, match="Embedding: indices"):
+        run(x + 30, y)
+    del waits[:]
+    assert run(x, fb.argmax(sent(rng.integers(0, 9, (16, 5))), axis=1)).shape == ()
+    assert waits  # nothing is known of what argmax returns
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_known_of_eager_results_holds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = 0
+    values = [
+        sent(rng.integers(-4, 9, (3, 4)), np.int32),
+        sent(rng.integers(0, 2, (3, 4)), np.bool_),
+        sent(rng.integers(0, 3, (3, 4))),
+    ]
+    for _ in range(15):
+        a, b = (values[int(k)] for k in rng.integers(0, len(values), 2))
+        kind = int(rng.integers(8))
+        if kind == 0:
+            made = fb.where(fb.astype(a, fb.int64) > 1, *(fb.astype(x, fb.int32) for x in (a, b)))
+        elif kind == 1:
+            made = fb.astype(a, str(rng.choice(["int8", "int32", "int64", "uint8", "bool"])))
+        elif kind == 2:
+            made = fb.astype(a, fb.int64) == fb.astype(b, fb.int64)
+        elif kind == 3:
+            made = fb.concat([a[:1], fb.flip(a, axis=0)[1:]])
+        elif kind == 4:
+            made = fb.maximum(fb.astype(a, fb.int32), fb.astype(b, fb.int32) + 1)
+        elif kind == 5:
+            made = fb.astype(a, fb.int32) * fb.astype(b, fb.int32)
+        elif kind == 6:
+            made = fb.take(a, sent(rng.integers(0, 3, 3)), axis=0)
+        else:
+            made = fb.broadcast_to(fb.sum(fb.astype(a, fb.int32), axis=0), (3, 4))
+        values.append(made)
+    for x in values:
+        found = x.storage.data.known_range
+        if found is not None:
+            known += 1
+            host = x.numpy()
+            assert found[0] <= int(host.min())
+            assert int(host.max()) <= found[1]
+    assert known > 4
+
+
 def test_nothing_is_known_of_an_array_that_a_kernel_has_written() -> None:
     device = fb.device(DEVICE)
     x, y = sent([1, 7, 3], np.int32), sent([2, 2, 9], np.int32)
@@ -124,6 +191,7 @@ def test_nothing_is_known_of_an_array_that_a_kernel_has_written() -> None:
     assert native.as_shape(Aval((3, 1), fb.int32)).known_range is None
     assert x.tolist() == [4, 4, 18]
     assert y.storage.data.known_range == (2, 9)
+    assert (y + 1).storage.data.known_range == fb.asarray(y + 1, copy=True).storage.data.known_range == (3, 10)
     assert group(native)[0].known_range is None
 
 

@@ -37,7 +37,8 @@ class Block:
         buffer: wgpu's object.
         size: Its bytes.
         used: Number of the last batch of commands that uses it; -1 if there is none.
-        written: Number of the last batch that writes it; -1 if it holds what was copied from the host.
+        written: Number of the last batch that writes it; -1 if it holds what was copied from the host. A batch may write it
+            several times only before an array of it is known to the host.
     """
 
     __slots__ = ("buffer", "size", "used", "written")
@@ -184,26 +185,40 @@ class DeviceArray:
         gpu: The device's state.
         lease: Its buffer; None for an array without elements.
         aval: Shape and dtype.
-        sent: The least and the greatest value of integers that were copied from the host.
 
     Attributes:
         gpu, lease, aval: As given.
     """
 
-    __slots__ = ("_sent", "aval", "gpu", "lease")
+    __slots__ = ("_range", "_written", "aval", "gpu", "lease")
 
-    def __init__(self, gpu: Any, lease: Lease | None, aval: Aval, sent: tuple[int, int] | None = None) -> None:
-        self.gpu, self.lease, self.aval, self._sent = gpu, lease, aval, sent
+    def __init__(self, gpu: Any, lease: Lease | None, aval: Aval) -> None:
+        self.gpu, self.lease, self.aval = gpu, lease, aval
+        self._range: tuple[int, int] | None = None
+        self._written = -1
 
     @property
     def known_range(self) -> tuple[int, int] | None:
-        """The least and the greatest value of integers that were copied from the host, unless a kernel has written since."""
-        sent = self._sent
-        return sent if sent is not None and self.lease is not None and self.lease.block.written == -1 else None
+        """The least and the greatest value of integers or bools that the host knows; None if it does not, or if something has
+        been written since."""
+        known = self._range
+        return known if known is not None and self.lease is not None and self.lease.block.written == self._written else None
+
+    def know(self, least: int, most: int) -> None:
+        """Keep the range of the values that the array has now."""
+        if self.lease is not None:
+            self._range, self._written = (least, most), self.lease.block.written
+
+    def forget(self) -> None:
+        """Know nothing of the values, which a kernel replaces."""
+        self._range = None
 
     def as_shape(self, aval: Aval) -> DeviceArray:
         """All elements in another shape, in the same memory."""
-        return DeviceArray(self.gpu, self.lease, aval, self._sent if aval.dtype == self.aval.dtype else None)
+        made = DeviceArray(self.gpu, self.lease, aval)
+        if aval.dtype == self.aval.dtype:
+            made._range, made._written = self._range, self._written
+        return made
 
 
 def padded(nbytes: int) -> int:

@@ -218,7 +218,6 @@ class Gpu:
             lease = self.array(aval).lease
             if lease is None:
                 return DeviceArray(self, None, aval)
-            sent = (int(array.min()), int(array.max())) if aval.dtype.is_integer or aval.dtype is bool_ else None
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             if data.size % 4:
                 data = np.concatenate([data, np.zeros(-data.size % 4, np.uint8)])
@@ -226,7 +225,10 @@ class Gpu:
                 self.submit()
             self._device.queue.write_buffer(lease.block.buffer, 0, data)
             lease.block.written = -1
-            return DeviceArray(self, lease, aval, sent)
+            made = DeviceArray(self, lease, aval)
+            if aval.dtype.is_integer or aval.dtype is bool_:
+                made.know(int(array.min()), int(array.max()))
+            return made
 
     @_reported
     def copied(self, x: DeviceArray) -> DeviceArray:
@@ -240,6 +242,8 @@ class Gpu:
                 encoder.copy_buffer_to_buffer(x.lease.block.buffer, 0, made.lease.block.buffer, 0, padded(x.aval.nbytes))
                 self._use(x.lease, made.lease)
                 made.lease.block.written = self._batch
+                if (known := x.known_range) is not None:
+                    made.know(*known)
             return made
 
     def read(self, x: DeviceArray) -> np.ndarray[Any, Any]:

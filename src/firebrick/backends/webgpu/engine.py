@@ -30,11 +30,12 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.kinds import KINDS
+from firebrick.compiler.spec.ranges import Ranges
 from firebrick.compiler.tune.compared import collected, compare, untuned
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
-from firebrick.core.dtypes import DType, complex128, dtype, float32, float64
+from firebrick.core.dtypes import DType, bool_, complex128, dtype, float32, float64
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.views import row_major
@@ -59,7 +60,7 @@ class WebGpuBackend(Backend):
         super().__init__()
         self._lock = threading.RLock()
         self._opened: dict[int, Groups] = {}
-        self._eager: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
+        self._eager: OrderedDict[Any, tuple[Callable[..., Any], _KnownResults | None]] = OrderedDict()
 
     # devices and dtypes
 
@@ -184,16 +185,20 @@ class WebGpuBackend(Backend):
         avals = tuple(x.aval for x in inputs)
         key = op, gpu.index, avals, key_of(params), config.compiled_with, config.tune
         with self._lock:
-            run = self._eager.get(key)
-            if run is not None:
+            found = self._eager.get(key)
+            if found is not None:
                 self._eager.move_to_end(key)
-        if run is None:
-            run = self._made(op, avals, params, self._device(gpu.index))
+        if found is None:
+            found = self._made(op, avals, params, self._device(gpu.index)), _KnownResults.of(op, avals, params)
             with self._lock:
-                run = self._eager.setdefault(key, run)
+                found = self._eager.setdefault(key, found)
                 while len(self._eager) > _EAGER:
                     self._eager.popitem(last=False)
-        return run(*inputs)
+        run, known = found
+        made = run(*inputs)
+        if known is not None:
+            known.keep(inputs, made if type(made) is tuple else (made,))
+        return made
 
     def _made(self, op: Op, avals: tuple[Aval, ...], params: dict[str, Any], device: Device) -> Callable[..., Any]:
         """The function that runs an op on operands: its kernel, or a program of the simpler ops that replace it."""
@@ -317,6 +322,37 @@ class WebGpuBackend(Backend):
 
     def translated(self, error: Exception) -> Exception:
         return error
+
+
+class _KnownResults:
+    """What is known of the integers of an operation's results by those of its operands.
+
+    Args:
+        graph: The operation.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._outputs = graph.outputs
+        self._ranges = Ranges(graph, graph.outputs, indices=False)
+
+    @classmethod
+    def of(cls, op: Op, avals: tuple[Aval, ...], params: dict[str, Any]) -> _KnownResults | None:
+        """What is known of an operation's results; None if that is never anything."""
+        if op.control is not None or not any(a.dtype.is_integer or a.dtype is bool_ for a in avals):
+            return None
+        graph = Graph(list(avals))
+        graph.outputs = graph.add(op, *range(len(avals)), **params)
+        made = cls(graph)
+        return made if made._ranges.inputs else None
+
+    def keep(self, inputs: Sequence[DeviceArray], results: Sequence[DeviceArray]) -> None:
+        """Tell the results what is known of them."""
+        given = [inputs[i].known_range for i in self._ranges.inputs]
+        if any(r is not None for r in given):
+            known = self._ranges.known(given)
+            for v, x in zip(self._outputs, results, strict=True):
+                if v in known and x.known_range is None:
+                    x.know(*known[v])
 
 
 def _maker(gpu: Gpu, aval: Aval) -> Callable[..., DeviceArray]:

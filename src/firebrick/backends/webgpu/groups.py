@@ -87,6 +87,8 @@ class CompiledGroup:
             if self._sites:
                 gpu.clear_faults()
             gpu.launched(self.steps, (*arrays, *made), ())
+            for x in made:
+                x.forget()
             if not hold:
                 self._raise_fault()
         return tuple(made[: self._count])
