@@ -481,6 +481,31 @@ def test_densities_of_large_parameters_near_their_means(dtype: fb.DType, device:
         np.testing.assert_allclose(got.numpy(), want, rtol=40 * eps)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_counts_of_many_draws(dtype: fb.DType, jit: bool) -> None:
+    weights = [8, 4, 2, 1, 1]  # over 16, which every dtype has
+    counts = [
+        [4096, 2048, 1024, 512, 512],
+        [4100, 2050, 1020, 510, 512],
+        [8000, 100, 20, 60, 12],
+        [8192, 0, 0, 0, 0],
+        [2, 3, 8187, 0, 0],
+    ]
+    wanted = []
+    with localcontext(prec=60):
+        for row in counts:
+            ways = _log_factorial(8192) - sum(map(_log_factorial, row))
+            wanted.append(float(ways + sum(k * (Decimal(w) / 16).ln() for k, w in zip(row, weights, strict=True))))
+
+    def found(k: fb.Tensor, w: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        return d.Multinomial(8192, w).log_prob(k), d.Multinomial(8192, logits=fb.log(w)).log_prob(k)
+
+    eps = float(fb.finfo(dtype).eps)
+    for got in (fb.jit(found) if jit else found)(fb.asarray(counts, dtype=dtype), fb.asarray(weights, dtype=dtype)):
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=40 * eps, atol=40 * eps)
+
+
 def test_densities_of_chances_that_are_0_or_1_and_of_extreme_logits() -> None:
     n, k = 100.0, fb.asarray([0.0, 30.0, 70.0, 100.0])
     assert d.Binomial(n, 0.0).log_prob(k).tolist() == [0.0, -math.inf, -math.inf, -math.inf]

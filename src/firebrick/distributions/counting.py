@@ -15,7 +15,7 @@ from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.distributions.base import Distribution, Value, inside, one_of
-from firebrick.distributions.large import comparable, log_beta, log_poisson
+from firebrick.distributions.large import comparable, log_beta, log_poisson, log_poisson_of_mean
 from firebrick.distributions.positive import times_log
 from firebrick.functions.activation import log_sigmoid
 from firebrick.functions.elementwise import (
@@ -410,15 +410,21 @@ class Multinomial(_Classes):
         each = all_(logical_and(greater_equal(x, 0.0), equal(x, floor(x))), axis=-1)
         possible = logical_and(each, equal(sum_(x, axis=-1), float(self.n)))
         k = where(possible[..., None], x, 0.0)
-        ways = math.lgamma(self.n + 1.0) - sum_(lgamma(k + 1.0), axis=-1)
+        n, mean = float(self.n), self.probabilities * float(self.n)
+        near = comparable(k, mean)  # whose terms would cancel with those of n
+        few = where(near, 0.0, k)
         if self._weights is None:
-            each_log = _of_log(k, self.logits)
+            each = _of_log(few, self.logits)
         else:
-            none = equal(k, 0.0)
-            each_log = where(none, 0.0, k * log(where(none, 1.0, self._weights))) - k * log(
+            none = equal(few, 0.0)
+            each = where(none, 0.0, few * log(where(none, 1.0, self._weights))) - few * log(
                 sum_(self._weights, axis=-1, keepdims=True)
             )
-        return where(possible, ways + sum_(each_log, axis=-1), -math.inf)
+        if self.n < 16:
+            return where(possible, math.lgamma(n + 1.0) + sum_(each - lgamma(few + 1.0), axis=-1), -math.inf)
+        of_large = log_poisson(where(near, k, 16.0), where(near, mean, 16.0))
+        each = where(near, of_large, each + few * math.log(n) - mean - lgamma(few + 1.0))
+        return where(possible, sum_(each, axis=-1) - log_poisson_of_mean(n), -math.inf)
 
     @property
     def mean(self) -> Tensor:

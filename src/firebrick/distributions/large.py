@@ -7,6 +7,7 @@ and Stegun, "Handbook of Mathematical Functions" (1964), 6.1.41 and 6.3.18.
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as absolute
@@ -20,7 +21,10 @@ _ATANH = tuple(1 / (2 * k + 3) for k in range(12))
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
 
 
-def _series(coefficients: tuple[float, ...], r: Tensor) -> Tensor:
+Number = TypeVar("Number", float, Tensor)
+
+
+def _series(coefficients: tuple[float, ...], r: Number) -> Number:
     """Σ coefficients[k] · r^(2k)."""
     rr = r * r
     total = rr * coefficients[-1]
@@ -29,7 +33,7 @@ def _series(coefficients: tuple[float, ...], r: Tensor) -> Tensor:
     return total + coefficients[0]
 
 
-def _log_gamma_rest(x: Tensor) -> Tensor:
+def _log_gamma_rest(x: Number) -> Number:
     """log Γ(x) - (x - 1/2) log x + x - log √(2π), of large x."""
     r = 1.0 / x
     return r * _series(_LOG_GAMMA, r)
@@ -83,6 +87,11 @@ def log_poisson(k: Tensor, m: Tensor) -> Tensor:
     """k log m - m - log Γ(k + 1), the logarithm of a Poisson probability, where k and m are ``comparable``. Its terms grow like
     k log k, and cancel. Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000)."""
     return -(k * log_excess((m - k) / k, m / k)) - 0.5 * log(k) - HALF_LOG_2PI - _log_gamma_rest(k)
+
+
+def log_poisson_of_mean(n: float) -> float:
+    """n log n - n - log Γ(n + 1) of large n."""
+    return -0.5 * math.log(n) - HALF_LOG_2PI - _log_gamma_rest(n)
 
 
 _NEAR = 0.25
