@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import replace
 from types import SimpleNamespace
@@ -63,6 +64,17 @@ def test_no_result_of_an_op_lies_outside_of_its_range(name: str) -> None:
             _check(graph, operands)
 
 
+ONE, TWO = (
+    sorted(
+        n for n, op in OPS.items()
+        if op.fusion == "map" and op.scalar is not None and "int32" in op.dtypes and len(op.operands) == k
+        and {p for p in inspect.signature(op.reference).parameters.values() if p.kind is p.KEYWORD_ONLY} == set()
+    )
+    for k in (1, 2)
+)  # fmt: skip
+"""Elementwise operations of integers."""
+
+
 def _drawn(seed: int) -> tuple[Graph, list[np.ndarray[Any, Any]]]:
     """Integers and bools that are compared, chosen, computed with, moved and reduced; small and large ones."""
     rng = np.random.default_rng(seed)
@@ -84,7 +96,7 @@ def _drawn(seed: int) -> tuple[Graph, list[np.ndarray[Any, Any]]]:
         return int(rng.choice(found))
 
     for _ in range(12):
-        kind = int(rng.integers(9))
+        kind = int(rng.integers(11))
         if kind == 0:
             graph.add(OPS[str(rng.choice(["add", "subtract", "multiply", "minimum", "maximum"]))], of("int"), of("int", (2, 3)))
         elif kind == 1:
@@ -109,6 +121,11 @@ def _drawn(seed: int) -> tuple[Graph, list[np.ndarray[Any, Any]]]:
             graph.add(OPS[str(rng.choice(["all", "any"]))], of("bool", (2, 3)), axes=(0, 1), keepdims=False)
         elif kind == 7:
             graph.add(OPS[str(rng.choice(["min", "max", "sum"]))], of("int", (2, 3)), axes=(0,), keepdims=True)
+        elif kind in (8, 9):
+            name = str(rng.choice(TWO if kind == 8 else ONE))
+            operands = [of("int"), of("int", (2, 3))][kind - 8 :]
+            if dtypes[0] in OPS[name].dtypes:
+                graph.add(OPS[name], *operands)
         else:
             graph.add(OPS["logical_not"], of("bool"))
     return graph, inputs
