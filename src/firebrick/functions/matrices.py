@@ -362,7 +362,8 @@ def det(x: Tensor, /) -> Tensor:
     """Determinants [...] of square matrices.
 
     Args:
-        x: Tensor [..., n, n]. A gradient needs matrices of rank n - 1 at least.
+        x: Tensor [..., n, n]. The gradient is the matrix of cofactors, also of a matrix without an inverse. Where n > 3 and the
+            rank is at most n - 2, up to rounding, second derivatives are right and higher ones are NaN.
 
     Example:
         >>> import firebrick as fb

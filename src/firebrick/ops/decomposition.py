@@ -29,7 +29,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
 from firebrick.ops.casts import cast, conjugate, real
 from firebrick.ops.declare import Array
-from firebrick.ops.elementwise import abs_, equal, greater_equal, where
+from firebrick.ops.elementwise import abs_, equal, exp, greater, greater_equal, log, pow_, where
 from firebrick.ops.linalg import (
     ANY,
     LARGE,
@@ -53,7 +53,7 @@ from firebrick.ops.linalg import (
     with_values,
 )
 from firebrick.ops.matmul import adjoint, matmul
-from firebrick.ops.movement import concat, reshape, slice_
+from firebrick.ops.movement import concat, flip, reshape, slice_
 from firebrick.ops.reduction import argmax, max_, sum_, zeros_like
 
 LEADING = 0.55
@@ -409,21 +409,91 @@ def _last(x: Any, axis: int, count: int = 1) -> Any:
 
 
 def _cofactors(x: Any) -> Any:
-    """conj(det x) x⁻ᴴ, the derivative of the determinant, also of a matrix of rank n - 1 (up to rounding or exactly).
+    """The conjugate of the matrix of cofactors, conj(det x) x⁻ᴴ where that exists: the derivative of the determinant at every
+    x. Up to three rows they are written out, which is exact in every derivative.
+
+    Matrices of more rows have a rank of n - 1 at least, with all derivatives, or a lower one, with the first two.
+    """
+    n = x.shape[-1]
+    if n < 2:
+        return zeros_like(x) + 1.0
+    if n < 4:
+        return _written_out(conjugate(x))
+    u, s, vh = svd(x.detach())
+    is_low = greater_equal(_part(s, 0, 1) * (_NEAR * n * finfo(s.dtype).eps), _part(s, n - 2, n - 1))
+    low = as_column(is_low)
+    regular = _regular_cofactors(where(low, identity(x, n), x), where(low, identity(x, n), u), where(is_low, 1.0, s),
+                                 where(low, identity(x, n), vh))  # fmt: skip
+    return where(low, _low_cofactors(x, u, s, vh, low), regular)
+
+
+def _written_out(x: Any) -> Any:
+    """The matrix of cofactors of two or three rows."""
+    if x.shape[-1] == 2:
+        signs = np.asarray([[1.0, -1.0], [-1.0, 1.0]]).astype(x.dtype.np)
+        return flip(x, axes=(len(x.shape) - 2, len(x.shape) - 1)) * hooks.from_host(signs, x.device)
+    (a, b), (c, d) = ([_rolled(_rolled(x, -2, i), -1, j) for j in (1, 2)] for i in (1, 2))
+    return a * d - b * c
+
+
+def _rolled(x: Any, axis: int, by: int) -> Any:
+    """x[i + by] for each i, counted in a circle."""
+    axis += len(x.shape)
+    start = tuple(by if a == axis else 0 for a in range(len(x.shape)))
+    stop = tuple(by if a == axis else d for a, d in enumerate(x.shape))
+    steps = (1,) * len(x.shape)
+    rest, first = (
+        slice_(x, starts=start, stops=x.shape, steps=steps),
+        slice_(x, starts=(0,) * len(steps), stops=stop, steps=steps),
+    )
+    return concat(rest, first, axis=axis)
+
+
+def _regular_cofactors(x: Any, u: Any, s: Any, vh: Any) -> Any:
+    """Those of a matrix of rank n - 1 at least (up to rounding or exactly).
 
     With u and v the last singular vectors and B± = x ± (sₙ + sₙ₋₁) u vᴴ, it is the mean of conj(det B) B⁻ᴴ over both signs,
     since determinants are affine along a matrix of rank 1. Both B are as far from singular as sₙ₋₁ is from 0. The mean is the
     derivative at every x, whatever u and v are: they count as constants, and higher derivatives are those of the mean.
     """
-    n = x.shape[-1]
-    if n < 2:
-        return zeros_like(x) + 1.0
-    u, s, vh = svd(x.detach())
     length = sum_(_last(s, -1, 2), axes=(len(s.shape) - 1,), keepdims=True)
     move = matmul(_last(u, -1) * as_column(length), _last(vh, -2))
     both = concat(*(reshape(b, shape=(1, *x.shape)) for b in (x + move, x - move)), axis=0)
-    inverse, size = solve(adjoint(both), identity(x, n)), conjugate(det(both))
+    inverse, size = solve(adjoint(both), identity(x, x.shape[-1])), conjugate(det(both))
     return sum_(inverse * reshape(size, shape=(*size.shape, 1, 1)), axes=(0,), keepdims=False) * 0.5
+
+
+def _low_cofactors(x: Any, u: Any, s: Any, vh: Any, low: Any) -> Any:
+    """Those of a matrix of a lower rank. There cofactors are 0, and so are their derivatives below a rank of n - 2.
+
+    With E = Uᴴ (x - x₀) V, which is 0, U, S and V those of x₀, and Pᵢ and Pᵢⱼ the products of all values but one or two, they
+    are to the first order conj(det U det Vᴴ) U (diag Pᵢ + diag Σⱼ Pᵢⱼ conj(Eⱼⱼ) - P ∘ Eᴴ) Vᴴ. What is differentiated further
+    is NaN: the derivatives of |E|^1.5 beyond the first.
+    """
+    n = x.shape[-1]
+    one, two = _products_of_others(s)
+    e = matmul(adjoint(u), matmul(where(low, x - x.detach(), 0.0), adjoint(vh)))
+    across = adjoint(e)
+    sums = matmul(two, as_column(sum_(diagonal_part(across), axes=(len(x.shape) - 1,), keepdims=False)))
+    inner = (as_column(one) + sums) * identity(x, n) - two * across
+    unknown = pow_(abs_(where(low, e, 1.0)), 1.5)
+    phase = conjugate(det(u) * det(vh))
+    inner = inner * reshape(phase, shape=(*phase.shape, 1, 1)) + where(low, unknown, 0.0)
+    return matmul(u, matmul(inner, vh))
+
+
+def _products_of_others(s: Any) -> tuple[Any, Any]:
+    """For each value the product of all others, and for each two, of all but these; 0 for twice the same one."""
+    n = s.shape[-1]
+    zero = equal(s, 0.0)
+    logs, zeros = where(zero, 0.0, log(where(zero, 1.0, s))), where(zero, 1.0, zeros_like(s))
+    every, many = (sum_(v, axes=(len(s.shape) - 1,), keepdims=True) for v in (logs, zeros))
+
+    def product(log_of: Any, count: Any) -> Any:
+        return where(greater(count, 0.5), 0.0, exp(log_of))
+
+    two = product(as_row(every) - as_row(logs) - as_column(logs), as_row(many) - as_row(zeros) - as_column(zeros))
+    return product(every - logs, many - zeros), where(hooks.from_host(np.eye(n, dtype=np.bool_), s.device), 0.0, two)
 
 
 def _det_vjp(g: Any, r: Any) -> Any:
