@@ -23,10 +23,11 @@ from firebrick.core.aval import Aval
 from firebrick.core.batched import Batched
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, python_scalar
-from firebrick.core.errors import ConfigError, GradientError
+from firebrick.core.errors import ConfigError, GradientError, OperandError
 from firebrick.core.hooks import hooks
-from firebrick.core.journal import Journal, journaled, undone
+from firebrick.core.journal import Journal, all_or_none, journaled, undone
 from firebrick.core.levels import enter, innermost, leave
+from firebrick.core.operands import describe
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.ir.keys import key_of
@@ -349,6 +350,13 @@ def checkpoint(fn: Callable[P, R]) -> Callable[P, R]:
         [1.0, 1.0]
     """
 
+    if not callable(fn):
+        raise OperandError(
+            "checkpoint takes a function",
+            describe("fn", fn) if isinstance(fn, Tensor) else type(fn).__name__,
+            "write fb.checkpoint(fn)(x); fb.checkpointing is the context manager", op="checkpoint",
+        )  # fmt: skip
+
     @wraps(fn)
     def forgetful(*args: P.args, **kwargs: P.kwargs) -> R:
         if region.get() is not None:  # an outer region drops the values of this one too
@@ -356,13 +364,17 @@ def checkpoint(fn: Callable[P, R]) -> Callable[P, R]:
         frozen_args, frozen_kwargs = _frozen(args), _frozen(kwargs)
         # frozen anew for each run, which may rebind its arguments as it likes
         home = Region(lambda: fn(*_frozen(frozen_args), **_frozen(frozen_kwargs)))
-        token = region.set(home)
-        try:
-            with journaled() as home.rebound:
-                return fn(*args, **kwargs)
-        finally:
-            region.reset(token)
-            home.close()
+
+        def first() -> R:
+            token = region.set(home)
+            try:
+                with journaled() as home.rebound:
+                    return fn(*args, **kwargs)
+            finally:
+                region.reset(token)
+                home.close()
+
+        return all_or_none(first)
 
     return forgetful
 

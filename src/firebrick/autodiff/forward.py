@@ -13,14 +13,14 @@ from typing import Any
 from firebrick.autodiff.backward import check_cotangent, filled
 from firebrick.autodiff.linear import Linear
 from firebrick.autodiff.tape import constant_above, own_handle
-from firebrick.autodiff.transforms import check_floating, check_primals
+from firebrick.autodiff.transforms import check_arguments, check_floating, check_primals
 from firebrick.core import trees
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.duals import Dual, box, dual
 from firebrick.core.errors import GradientError
-from firebrick.core.journal import journaled
+from firebrick.core.journal import all_or_none, journaled
 from firebrick.core.levels import Kind, Level, enter, leave
 from firebrick.core.op import Forward, Op
 from firebrick.core.precision import narrowed, widened
@@ -126,8 +126,14 @@ def _pairs(name: str, primals: Any, tangents: Any) -> tuple[list[Tensor], list[T
     """Primals and tangents as lists, checked."""
     given, spec = trees.flatten(tuple(primals))
     along, other = trees.flatten(tuple(tangents))
-    if spec != other:
+    if len(given) != len(along):
         raise GradientError(f"{name} needs one tangent for each primal", f"{len(given)} and {len(along)}", "add one")
+    if spec != other:
+        raise GradientError(
+            f"{name}: tangents are in the containers that the primals are in",
+            f"primals {trees.shown(tuple(primals))}, tangents {trees.shown(tuple(tangents))}",
+            "pass one tangent for each argument of the function, as a tree of the same structure",
+        )
     for (path, p), t in zip(trees.leaves_with_paths(tuple(primals)), along, strict=True):
         check_floating(f"primals{path}", p)
         check_cotangent(p, t, (f"primals{path}", f"tangents{path}"))
@@ -142,14 +148,15 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
 
     Args:
         fn: Function of tensors, or trees of them, that returns a tensor or a tree of tensors.
-        primals: Where to take the derivative.
-        tangents: Its direction: tensors of the shapes and dtypes of ``primals``.
+        primals: Where to take the derivative: a tuple with an entry for each argument.
+        tangents: Its direction: a tuple of tensors of the shapes and dtypes of ``primals``.
 
     Returns:
         What ``fn`` returns, and its derivative in the same structure.
 
     Raises:
         GradientError: A primal has no tangent, or ``fn`` returns something else than tensors.
+        OperandError: Primals or tangents are one tensor, no tuple.
 
     Example:
         >>> import firebrick as fb
@@ -157,8 +164,14 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         >>> y.item(), dy.item()
         (9.0, 6.0)
     """
+    for what, values in (("primals", primals), ("tangents", tangents)):
+        check_arguments("jvp", what, values, "write fb.jvp(fn, (x,), (dx,)) for a function of one argument")
     check_primals("jvp", tuple(primals))
     given, along, spec = _pairs("jvp", primals, tangents)
+    return all_or_none(lambda: _jvp(fn, given, along, spec))
+
+
+def _jvp(fn: Callable[..., Any], given: list[Tensor], along: list[Tensor], spec: Any) -> tuple[Any, Any]:
     level = Level(getattr(fn, "__name__", type(fn).__name__), DIRECTIONS)
     token = enter(level)
     try:
@@ -213,7 +226,7 @@ def linearize(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
     """
     given, spec = trees.flatten(primals)
     check_primals("linearize", primals)
-    at = Linear(lambda *leaves: fn(*trees.unflatten(spec, list(leaves))), given)
+    at = all_or_none(lambda: Linear(lambda *leaves: fn(*trees.unflatten(spec, list(leaves))), given))
 
     def push(*tangents: Any) -> Any:
         _, along, _ = _pairs("linearize", primals, tangents)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff.tape import grad_mode
-from firebrick.autodiff.transforms import vjp
+from firebrick.autodiff.transforms import check_arguments, vjp
 from firebrick.core.dtypes import complex_of, float64
 from firebrick.core.errors import DTypeError, GradientError
 from firebrick.core.hooks import hooks
@@ -40,11 +40,13 @@ def gradcheck(
     Raises:
         GradientError: The gradient is wrong; the message gives both values.
         DTypeError: A floating or complex input is not float64 or complex128.
+        OperandError: The inputs are one tensor, no list.
 
     Example:
         >>> import firebrick as fb
         >>> fb.gradcheck(fb.sin, [fb.asarray([0.5, 1.0], dtype=fb.float64)])
     """
+    check_arguments("gradcheck", "inputs", inputs, "write fb.gradcheck(fn, [x]) for a function of one argument")
     check_slopes(fn, inputs, order, step, rtol, seed, float(np.finfo(np.float64).eps))
 
 

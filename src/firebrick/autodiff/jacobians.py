@@ -15,6 +15,7 @@ from firebrick.autodiff.vmap import vmap
 from firebrick.core import trees
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import all_or_none
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
 from firebrick.ops.movement import permute, reshape
@@ -61,7 +62,7 @@ def jacobian(fn: Callable[..., Any], *, mode: str = "reverse") -> Callable[..., 
         def flat(*values: Tensor) -> Any:
             return fn(trees.unflatten(spec, list(values)), *args, **kwargs)
 
-        table, structure = of(flat, leaves)
+        table, structure = all_or_none(lambda: of(flat, leaves))
         return trees.unflatten(structure, [trees.unflatten(spec, row) for row in table])
 
     return derivatives

@@ -22,7 +22,7 @@ from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.duals import Dual
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.hooks import hooks
-from firebrick.core.journal import all_or_none
+from firebrick.core.journal import all_or_none, correct
 from firebrick.core.levels import boxed
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
@@ -98,7 +98,7 @@ class Leaves:
         self.modular = any(_is_module(v) for v in self._leaves)
         self.nodes: list[Node] = []
         self.tracked: list[Any] = []
-        self._restore: list[tuple[Tensor, Any, int]] = []
+        self._restore: list[tuple[Tensor, Node, Any, int]] = []  # parameters, their leaves, and what they showed before
         self._boxed: list[tuple[Tensor, Any, Any, Any, int]] = []  # parameters that show a storage of a level of ``vmap``
         self._restored = False
         self._modes: list[tuple[ContextVar[Any], Any]] = [(mode, mode.get()) for mode in (enabled, region, reducer, _owned)]
@@ -123,7 +123,7 @@ class Leaves:
                         p.storage, p.node, p.slot = own.storage, None, 0
                     node = leaf_on_top(p)
                     self.nodes.append(node)  # restore finds it from now on
-                    self._restore.append((p, p.node, p.slot))
+                    self._restore.append((p, node, p.node, p.slot))
                     _active.add(node.id)
                     p.node, p.slot = node, 0
                 self.tracked.append(v)
@@ -153,13 +153,15 @@ class Leaves:
             mode.set(value)
         ids = {n.id for n in self.nodes}
         rows: list[Row] = []
-        for p, node, slot in reversed(self._restore):
+        for p, own, node, slot in reversed(self._restore):
             # a parameter that the function rebound is as untracked afterwards as it was before
             if p.node is not None and (p.node.id in ids or (node is None and not self._restored)):
                 rows += [(_node, p, node), (_slot, p, slot)]
-        for p, own, storage, node, slot in reversed(self._boxed):
-            if p.storage is own:
+            correct(p, "node", own, {"node": node, "slot": slot})
+        for p, boxed_storage, storage, node, slot in reversed(self._boxed):
+            if p.storage is boxed_storage:
                 rows += [(_storage, p, storage), (_node, p, node), (_slot, p, slot)]
+            correct(p, "storage", boxed_storage, {"storage": storage, "node": node, "slot": slot})
         apply_rows(rows)
         for n in self.nodes:
             n.closed = True
@@ -339,7 +341,8 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
         >>> [t.tolist() for t in pull(fb.ones(1))]
         [[5.0], [2.0]]
     """
-    return _pulled(fn, _primals("vjp", primals))
+    leaves = _primals("vjp", primals)
+    return all_or_none(lambda: _pulled(fn, leaves))
 
 
 def check_primals(name: str, primals: Any, shown: str = "primals") -> None:
@@ -350,6 +353,15 @@ def check_primals(name: str, primals: Any, shown: str = "primals") -> None:
                 f"{name} takes tensors and trees of tensors", "a module", "use fb.value_and_grad for modules", op=name
             )
         check_floating(f"{shown}{path}", leaf)
+
+
+def check_arguments(name: str, what: str, values: Any, remedy: str) -> None:
+    """Check that the arguments of a function are given as a tuple or list, not one of them alone."""
+    if not isinstance(values, tuple | list):
+        raise OperandError(
+            f"{name} takes {what} as a tuple, with an entry for each argument of the function",
+            describe(what, values) if isinstance(values, Tensor) else f"{what}: {type(values).__name__}", remedy, op=name,
+        )  # fmt: skip
 
 
 def _primals(name: str, primals: tuple[Any, ...]) -> Leaves:

@@ -22,7 +22,7 @@ from firebrick.core.batched import Batched, batched
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import OperandError, OutOfRangeError, ShapeError, StateChangedError
 from firebrick.core.hooks import hooks
-from firebrick.core.journal import Journal, journaled
+from firebrick.core.journal import Journal, all_or_none, correct, journaled
 from firebrick.core.levels import Inner, Level, enter, leave
 from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.other_arguments import answers_arguments
@@ -81,7 +81,8 @@ def vmap(fn: Callable[P, R], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[
 
     @wraps(fn)
     def for_all(*args: P.args, **kwargs: P.kwargs) -> R:
-        return _Call(name, in_axes, out_axes).run(fn, args, kwargs)  # type: ignore[no-any-return]
+        made = _Call(name, in_axes, out_axes)
+        return all_or_none(lambda: made.run(fn, args, kwargs), made.restore)  # type: ignore[no-any-return]
 
     return for_all
 
@@ -125,7 +126,7 @@ class _Call:
             self._unchanged(level, journal, own)
             return made
         finally:
-            self._restore()
+            self.restore()
             level.running = False
             leave(token)
 
@@ -202,9 +203,11 @@ class _Call:
             hooks.version += 1
         return leaf
 
-    def _restore(self) -> None:
-        for t, (_, storage, shape, node, slot) in reversed(self.shown):
+    def restore(self) -> None:
+        """Let tensors of modules show again what they showed before; also a second time."""
+        for t, (own, storage, shape, node, slot) in reversed(self.shown):
             t.storage, t.shape, t.node, t.slot = storage, shape, node, slot
+            correct(t, "storage", own, {"storage": storage, "shape": shape, "node": node, "slot": slot})
         if self.shown:
             hooks.version += 1
 

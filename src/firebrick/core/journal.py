@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import ref
 
-from firebrick.core.commit import SETTERS, Row, apply_rows
+from firebrick.core.commit import SETTERS, SLOTS, Row, apply_rows
 from firebrick.core.hooks import hooks
 
 R = TypeVar("R")
@@ -52,9 +52,17 @@ class Journal:
         if id(t) not in self._noted:
             known = _Known(t, self._gone)
             known.key = id(t)
-            self._noted[known.key] = known, (t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf)
+            self._noted[known.key] = known, tuple([getattr(t, f) for f in SLOTS])
         if self._around is not None:
             self._around.note(t)
+
+    def correct(self, t: Any, field: str, value: Any, before: dict[str, Any]) -> None:
+        """Where ``t`` first showed ``value``, which a call that ends now put there, let it have shown what it did before."""
+        entry = self._noted.get(id(t))
+        if entry is not None and entry[1][SLOTS.index(field)] is value:
+            self._noted[id(t)] = entry[0], tuple(before.get(f, v) for f, v in zip(SLOTS, entry[1], strict=True))
+        if self._around is not None:
+            self._around.correct(t, field, value, before)
 
     def note_draw(self, generator: Any, before: Any, after: Any) -> None:
         """``generator`` is about to go from one mark to another. One that others move meanwhile is left where they moved it,
@@ -161,6 +169,14 @@ def all_or_none(body: Callable[[], R], release: Callable[[], None] | None = None
         if release is not None:
             release()
         raise
+
+
+def correct(t: Any, field: str, value: Any, before: dict[str, Any]) -> None:
+    """``Journal.correct`` for the journals of this context. A call that shows other values in the caller's handles while it
+    runs corrects what was noted meanwhile: the caller would restore values of a call that is over."""
+    journal = _current.get()
+    if journal is not None:
+        journal.correct(t, field, value, before)
 
 
 @contextmanager

@@ -46,6 +46,11 @@ def children(tree: Any) -> list[tuple[Any, Any]] | None:
     return list(zip(entries, held, strict=True))
 
 
+def shown(tree: Any) -> str:
+    """The containers of a tree, with * for each leaf."""
+    return str(optree.tree_structure(tree)).removeprefix("PyTreeSpec(").removesuffix(")")
+
+
 def leaves_with_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
     """Each leaf with a readable path such as ``['w'][0]``."""
     paths, leaves, _ = optree.tree_flatten_with_path(tree, is_leaf=is_leaf)

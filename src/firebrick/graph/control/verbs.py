@@ -24,7 +24,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_, python_scalar
 from firebrick.core.errors import DataDependentError, DTypeError, OperandError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
-from firebrick.core.journal import undone
+from firebrick.core.journal import all_or_none, undone
 from firebrick.core.levels import readable
 from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
@@ -75,13 +75,13 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
         try:
             branches = _branches(pred, true_fn, false_fn, operands, Eager)
         except (UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
-            return _chosen(pred, true_fn, false_fn, operands)
+            return all_or_none(lambda: _chosen(pred, true_fn, false_fn, operands))
         return _bound_cond(pred, *branches)  # type: ignore[no-any-return]
     if trace is None or isinstance(pred, bool):
         if not isinstance(pred, bool):
             note_choice()
-        chosen: R = _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
-        return chosen
+        fn = true_fn if pred else false_fn
+        return all_or_none(lambda: _owned(fn(*_copies(operands, own_handle))))  # type: ignore[no-any-return]
     return _bound_cond(pred, *_branches(pred, true_fn, false_fn, operands, Body))  # type: ignore[no-any-return]
 
 
@@ -157,32 +157,37 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init:
     carry = _Tree("while_loop: init", init)
     trace = current.get()
     if trace is None:
-        now: C = carry.again()
-        note_choice()  # of how many steps there are
-        going: Tensor | None = None  # under ``vmap``: which examples go on
-        while True:
-            pred = _pred(cond_fn(_owned(now)))
-            if not isinstance(pred, bool) and _differs(pred):
-                if going is None and carry.leaves:
-                    start = _Tree("while_loop: init", now)
-                    try:
-                        step = _step(cond_fn, body_fn, start, Eager)
-                    except (UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
-                        pass
-                    else:
-                        return _bound_while(start, pred, *step)  # type: ignore[no-any-return]
-                going = pred if going is None else bind(OPS["logical_and"], (going, pred), {})
-                pred = any_example(going)
-            if not pred:
-                return now
-            after = carry.same("while_loop: the carry keeps", body_fn(now if going is None else _owned(now)))
-            if going is not None:
-                after = [bind(OPS["where"], (going, a, b), {}) for a, b in zip(after, trees.flatten(now)[0], strict=True)]
-            now = _owned(carry.build(after))
+        return all_or_none(lambda: _looped(cond_fn, body_fn, carry))  # type: ignore[no-any-return]
     if not carry.leaves:
         raise OperandError("while_loop: init holds at least one tensor", repr(init), "put changing tensors into the carry")
     pred = _staged_pred(cond_fn(carry.again()), trace, trace.device or carry.leaves[0].device)
     return _bound_while(carry, pred, *_step(cond_fn, body_fn, carry, Body))  # type: ignore[no-any-return]
+
+
+def _looped(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], carry: _Tree) -> Any:
+    """``while_loop`` outside of a trace."""
+    now = carry.again()
+    note_choice()  # of how many steps there are
+    going: Tensor | None = None  # under ``vmap``: which examples go on
+    while True:
+        pred = _pred(cond_fn(_owned(now)))
+        if not isinstance(pred, bool) and _differs(pred):
+            if going is None and carry.leaves:
+                start = _Tree("while_loop: init", now)
+                try:
+                    step = _step(cond_fn, body_fn, start, Eager)
+                except (UnsupportedError, DataDependentError):  # of draws and reads, which a graph cannot have
+                    pass
+                else:
+                    return _bound_while(start, pred, *step)
+            going = pred if going is None else bind(OPS["logical_and"], (going, pred), {})
+            pred = any_example(going)
+        if not pred:
+            return now
+        after = carry.same("while_loop: the carry keeps", body_fn(now if going is None else _owned(now)))
+        if going is not None:
+            after = [bind(OPS["where"], (going, a, b), {}) for a, b in zip(after, trees.flatten(now)[0], strict=True)]
+        now = _owned(carry.build(after))
 
 
 def _step(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], carry: _Tree, kind: type[Body]) -> tuple[Body, int]:
@@ -251,25 +256,7 @@ def scan(
     trace = current.get()
     if trace is not None:
         return _traced_scan(trace, fn, carry, elements, steps, reverse)
-    if not steps:
-        note_choice()
-        with _probing():
-            first = elements.build([_zeros(t.shape[1:], t) for t in elements.leaves])
-            result = _Tree(_RESULT, _pair(fn(carry.again(), first))[1])
-        return carry.again(), result.build([_zeros((0, *t.shape), t) for t in result.leaves])
-    parts = [_elements(x) for x in elements.leaves]
-    now = carry.again()
-    results: list[list[Tensor]] = []
-    for t in range(steps - 1, -1, -1) if reverse else range(steps):
-        now, y = _pair(fn(now, elements.build([p[t] for p in parts])))
-        carry.same("scan: the carry keeps", now)
-        now, y = _owned(now), _owned(y)  # their values: the handles may be changed by later steps
-        if not results:
-            result = _Tree(_RESULT, y)
-        results.append(result.same("scan: all steps return", y, "of the first step", "of a later one"))
-    if reverse:
-        results.reverse()
-    return now, result.build([_stacked(column) for column in zip(*results, strict=True)])
+    return all_or_none(lambda: _scanned(fn, carry, elements, steps, reverse))
 
 
 # inside a trace
@@ -337,6 +324,29 @@ def _keys(trace: Trace, b: Body, length: int, reverse: bool, device: Device) -> 
 
 
 # outside
+
+
+def _scanned(fn: Callable[[Any, Any], Any], carry: _Tree, elements: _Tree, steps: int, reverse: bool) -> tuple[Any, Any]:
+    """``scan`` outside of a trace."""
+    if not steps:
+        note_choice()
+        with _probing():
+            first = elements.build([_zeros(t.shape[1:], t) for t in elements.leaves])
+            result = _Tree(_RESULT, _pair(fn(carry.again(), first))[1])
+        return carry.again(), result.build([_zeros((0, *t.shape), t) for t in result.leaves])
+    parts = [_elements(x) for x in elements.leaves]
+    now = carry.again()
+    results: list[list[Tensor]] = []
+    for t in range(steps - 1, -1, -1) if reverse else range(steps):
+        now, y = _pair(fn(now, elements.build([p[t] for p in parts])))
+        carry.same("scan: the carry keeps", now)
+        now, y = _owned(now), _owned(y)  # their values: the handles may be changed by later steps
+        if not results:
+            result = _Tree(_RESULT, y)
+        results.append(result.same("scan: all steps return", y, "of the first step", "of a later one"))
+    if reverse:
+        results.reverse()
+    return now, result.build([_stacked(column) for column in zip(*results, strict=True)])
 
 
 class _Probe:
