@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -69,10 +71,65 @@ def test_whole_numbers_that_a_float_cannot_hold_are_refused_by_both(tmp_path: Pa
 
 def test_fractions_are_rounded_and_large_ones_are_read(tmp_path: Path) -> None:
     csv = tmp_path / "t.csv"
-    csv.write_text("a,b\n0.1,16777216\n16777217,1\n1e30,2\n")
+    csv.write_text("a,b\n0.1,16777216\n16777217.0,1\n1e30,2\n33554432,3\n")
     data = CSVDataset(csv, {"a": "float32", "b": "float32"})
     assert data.arrays[0].tolist()[1] == 2.0**24
-    assert data.arrays[1].tolist() == [16777216.0, 1.0, 2.0]
+    assert data.arrays[0].tolist()[3] == 2.0**25
+    assert data.arrays[1].tolist() == [16777216.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "read_as", "remedy"),
+    [
+        ("16777217", "float32", "16777216", 'state "float64"'),
+        ("-9007199254740993", "float64", "-9007199254740992", 'state "int64" if all are whole'),
+        ("123456789012345678901", "float64", "123456789012345683968", r"write 123456789012345678901\.0 in the file"),
+    ],
+)
+def test_a_whole_number_that_would_be_rounded_among_fractions_is_refused(
+    tmp_path: Path, number: str, dtype: str, read_as: str, remedy: str
+) -> None:
+    csv = tmp_path / "t.csv"
+    csv.write_text(f"b,a\nx,0.5\ny, {number} \nz,{number}\n")
+    with pytest.raises(LoaderError) as caught:
+        CSVDataset(csv, {"a": dtype})
+    assert str(caught.value).startswith(f'column "a" of {csv} holds what {dtype} can\n')
+    assert f"Received: {number} in row 1 (the first is 0), which would be read as {read_as}, and 1 more." in str(caught.value)
+    assert re.match(remedy, caught.value.remedy)
+
+
+LONG = "x" * 3_000_000
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+@pytest.mark.parametrize(
+    ("text", "column", "read"),
+    [
+        (f"a,b\n{LONG},1\ny,2\n", "b", [1, 2]),
+        (f'a,b\ny,2\n"{LONG}\n{LONG}",1\n', "b", [2, 1]),
+        (f"{LONG},b\n1,1\n2,2\n", "b", [1, 2]),
+        (f"{LONG}\n1\n2\n", LONG, [1, 2]),
+        ("a,b\n" + "y,2\n" * 300_000 + f"{LONG},1\n", "b", [2] * 300_000 + [1]),
+    ],
+    ids=["first", "quoted", "header", "one column", "last of many"],
+)
+def test_a_row_longer_than_a_block_is_read(tmp_path: Path, text: str, column: str, read: list[int], suffix: str) -> None:
+    path = tmp_path / f"t.{suffix}"
+    path.write_bytes(text.encode() if suffix == "csv" else gzip.compress(text.encode(), 1))
+    assert CSVDataset(path, {column: "int64"}).arrays[0].tolist() == read
+
+
+def test_a_row_longer_than_the_largest_block_is_refused_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import firebrick.data.sources.tables as tables
+
+    monkeypatch.setattr(tables, "_BLOCKS", (2**10, 2**20))
+    path = tmp_path / "t.csv"
+    path.write_text(f"a,b\n{LONG},1\ny,2\n")
+    with pytest.raises(LoaderError, match=r"each row of .*t\.csv has at most 1048576 bytes"):
+        CSVDataset(path, {"b": "int64"})
+    path.write_text("")
+    with pytest.raises(LoaderError, match="Empty CSV file"):
+        CSVDataset(path, {"b": "int64"})
 
 
 def test_an_absent_column_of_a_csv_lists_those_there(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ from firebrick.data.sources.optional import need
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str | tuple[str, ...], Any]
 _COMPRESSED = frozenset({".gz", ".bz2", ".br", ".lz4", ".zst"})  # what Arrow decompresses by its name
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_BLOCKS = (2**20, 2**24, 2**28, 2**31 - 1)  # bytes; the last is the most that Arrow takes
+_TOO_LONG = ("straddles two block boundaries", "Empty CSV file or block")  # Arrow's errors of a row, and of a header
 _IGNORED, _PARQUET = (".", "_"), (b"PAR1", b"PARE")  # names that Arrow ignores in a folder; how a Parquet file begins
 _LEAST, _RATIO = 2**28, 200  # bytes that any file may be decompressed to, and their ratio to the bytes of a larger one
 
@@ -39,7 +42,8 @@ class CSVDataset(ArrayDataset):
     Args:
         path: The file, also compressed by gzip (``.csv.gz``).
         columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
-            make one vector. Other columns are not read. Whole numbers must fit into a float dtype exactly, as in Parquet.
+            make one vector. Other columns are not read. Whole numbers must fit into a float dtype exactly, as in Parquet; what
+            is written with a decimal point or an exponent is rounded.
         delimiter: What separates values.
         max_bytes: Bytes that a compressed file may have when it is decompressed; 256 MiB or 200 times its own size, whichever
             is more, if None.
@@ -76,10 +80,17 @@ class CSVDataset(ArrayDataset):
         lines = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False)
         most = _most("CSVDataset", max_bytes)
 
+        blocks = _Blocks(path, arrow)
+
         def read(threads: bool, types: dict[str, Any] = types) -> Any:
             convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
-            with _source(path, most, arrow) as source:
-                return csv.read_csv(source, csv.ReadOptions(use_threads=threads), lines if one() else parse, convert)
+
+            def of_blocks(size: int) -> Any:
+                options = csv.ReadOptions(use_threads=threads, block_size=size)
+                with _source(path, most, arrow) as source:
+                    return csv.read_csv(source, options, lines if one() else parse, convert)
+
+            return blocks.read(of_blocks)
 
         def table() -> Any:
             try:
@@ -88,9 +99,13 @@ class CSVDataset(ArrayDataset):
                 return read(False)  # which says the row of what it cannot read
 
         def names() -> list[str]:
-            with _source(path, most, arrow) as source, csv.open_csv(source, parse_options=parse) as header:
-                found: list[str] = header.schema.names
-                return found
+            def of_blocks(size: int) -> Any:
+                options = csv.ReadOptions(block_size=size)
+                with _source(path, most, arrow) as source, csv.open_csv(source, options, parse) as header:
+                    return header.schema.names
+
+            found: list[str] = blocks.read(of_blocks)
+            return found
 
         @cache
         def one() -> bool:  # then an empty line is a row whose value is missing
@@ -101,14 +116,9 @@ class CSVDataset(ArrayDataset):
 
         def check_whole(table: Any) -> None:
             for name, kind in types.items():
-                if arrow.types.is_floating(kind) and _is_large(table.column(name), kind, arrow):
-                    for whole_kind in (arrow.int64(), arrow.uint64()):
-                        try:
-                            whole_numbers = read(False, {name: whole_kind}).column(name)
-                        except arrow.ArrowInvalid:
-                            continue  # not all are whole, so they are rounded as other fractions are
-                        _column(whole_numbers, name, path, kind, arrow)
-                        break
+                if arrow.types.is_floating(kind) and (rows := _large(table.column(name), kind, arrow)).size:
+                    texts = read(False, {name: arrow.string()}).column(name).take(rows).to_pylist()
+                    _check_whole(texts, rows, table.column(name).take(rows).to_numpy(), f'column "{name}" of {Path(path)}')
 
         def arrays() -> list[Array]:
             try:
@@ -419,12 +429,57 @@ def _check_kind(stored: Any, where: str, kind: Any, arrow: Any) -> None:
     )
 
 
-def _is_large(column: Any, kind: Any, arrow: Any) -> bool:
-    """Whether a column of floats has values from which on not all whole numbers are floats of this kind."""
-    if column.null_count == len(column):
-        return False
-    values = np.abs(column.drop_null().to_numpy())
-    return bool((values >= (2**24 if arrow.types.is_float32(kind) else 2**53)).any())
+def _large(column: Any, kind: Any, arrow: Any) -> Array:
+    """The rows of a column of floats from whose values on not all whole numbers are floats of this kind."""
+    values = np.abs(column.to_numpy())  # NaN where nothing is
+    return np.flatnonzero((values >= (2**24 if arrow.types.is_float32(kind) else 2**53)) & np.isfinite(values))
+
+
+def _check_whole(texts: list[str], rows: Array, values: Array, where: str) -> None:
+    """Raise where a text is a whole number, and no value that was read from it."""
+    wrong = [i for i, text in enumerate(texts) if _WHOLE.fullmatch(text) and int(text) != int(values[i])]
+    if not wrong:
+        return
+    text, value = texts[wrong[0]].strip(), values[wrong[0]]
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    exact = int(float(text)) == int(text)
+    wide = 'state "float64", or ' if exact else 'state "int64" if all are whole, or ' if abs(int(text)) < 2**63 else ""
+    raise LoaderError(
+        f"{where} holds what {value.dtype} can",
+        f"{text} in row {rows[wrong[0]]} (the first is 0), which would be read as {int(value)}{more}",
+        f"{wide}write {text}.0 in the file where rounding does no harm",
+    )
+
+
+class _Blocks:
+    """Reads a CSV in blocks, each of which must hold a whole row: the size grows with the longest one."""
+
+    def __init__(self, path: Any, arrow: Any) -> None:
+        self._path, self._error = path, arrow.ArrowInvalid
+        self._sizes = list(_BLOCKS)
+
+    def read(self, read: Callable[[int], Any]) -> Any:
+        """What ``read`` returns for the size of a block, at the first size that is enough."""
+        while True:
+            try:
+                return read(self._size())
+            except self._error as e:
+                if not any(text in str(e) for text in _TOO_LONG):
+                    raise
+                if len(self._sizes) == 1:
+                    if _TOO_LONG[1] in str(e):
+                        raise  # nothing is in the file
+                    raise LoaderError(
+                        f"each row of {Path(self._path)} has at most {self._sizes[0]} bytes", "a longer one",
+                        "leave out such values, or read the file as a data set of your own",
+                    ) from e  # fmt: skip
+                del self._sizes[0]
+
+    def _size(self) -> int:
+        path = Path(self._path)
+        if path.suffix in _COMPRESSED or not path.is_file():
+            return self._sizes[0]
+        return min(self._sizes[0], max(_BLOCKS[0], path.stat().st_size))
 
 
 def _refuse(where: str, row: int, what: str, count: int = 1) -> None:
