@@ -59,6 +59,19 @@ def test_r2_is_the_mean_over_outputs_without_cancellation(numbers: Any) -> None:
     assert fed(R2Score(outputs=6), *numbers).compute() == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("center", [0.0, 1e4, -3e6])
+def test_r2_of_float32_far_from_0_is_that_of_float64_in_any_order_of_batches(center: float) -> None:
+    rng = np.random.default_rng(2)
+    target = (center + rng.normal(size=400)).astype(np.float32)
+    predicted = (target + 0.5 * rng.normal(size=400)).astype(np.float32)
+    wide = [a.astype(np.float64) for a in (predicted, target)]
+    expected = 1 - ((wide[0] - wide[1]) ** 2).sum() / ((wide[1] - wide[1].mean()) ** 2).sum()
+    for _ in range(5):
+        order = rng.permutation(400)
+        cuts = (0, *sorted(rng.choice(np.arange(1, 400), 9, replace=False).tolist()), 400)
+        assert fed(R2Score(), predicted[order], target[order], cuts).compute() == pytest.approx(expected, abs=1e-6)
+
+
 def test_r2_of_a_constant_target_is_one_if_exact_and_else_zero() -> None:
     constant = np.full(4, 2.0)
     assert fed(R2Score(), constant, constant, (0, 1, 4)).compute() == 1.0

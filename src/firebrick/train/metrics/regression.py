@@ -107,7 +107,7 @@ class MeanAbsoluteError(_MeanError):
 class R2Score(Metric):
     """1 - Σ (target - prediction)² / Σ (target - mean target)² of each output, averaged over the outputs.
 
-    The variance of the targets is combined from those of the batches, so no large sums are subtracted. An output whose targets
+    The variance of the targets is combined from those of the batches in float64, so no large sums are subtracted. An output whose targets
     are all equal scores 1 if every prediction is exact, else 0. A prediction or target that is NaN makes it NaN.
 
     Args:
@@ -146,18 +146,18 @@ class R2Score(Metric):
                 f"R2Score was made for {self.outputs} outputs a sample", describe("target", target), "pass outputs="
             )
         rows = reshape(wide(target.detach()), (target.shape[0], self.outputs))
-        first = rows[:1]  # taken off before the mean, which then is exact for equal targets
+        first = rows[:1]  # taken off before the mean: neither large nor equal targets are rounded in it
         rows = rows - first
         middle = mean(rows, axis=0)
         off = rows - middle
         error = reshape(error, rows.shape)
-        self.keep(target.shape[0], first[0] + middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
+        self.keep(target.shape[0], first[0], middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
 
     def add(self, values: Sequence[Array], samples: int) -> None:
-        middle, spread, residual = (v.astype(np.float64) for v in values)
+        first, middle, spread, residual = (v.astype(np.float64) for v in values)
         totals = self.totals
         before, after = totals["samples"], totals["samples"] + samples
-        step = middle - totals["mean"]
+        step = first + middle - totals["mean"]
         totals["mean"] = totals["mean"] + step * (samples / after)
         totals["spread"] = totals["spread"] + spread + step * step * (before * samples / after)
         totals["residual"] = totals["residual"] + residual
