@@ -527,3 +527,32 @@ def test_a_step_of_ones_own_over_ranks_is_that_of_one_device(ranks: Ranks, jit: 
             assert found == pytest.approx(expected, rel=1e-5)
         for a, b in zip(values, alone[1], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+class Unreadable(fb.data.Dataset):
+    """Samples that lie on a disk which some ranks cannot read."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 26
+
+    def __getitem__(self, i: int) -> Any:
+        if self.error is not None and i > 20:
+            raise self.error
+        return np.full(4, float(i)), i % 3
+
+
+def test_ranks_that_cannot_read_the_samples_are_named_with_the_error(ranks: Ranks) -> None:
+    first, second = ranks()
+    error = OSError(5, "Input/output error", "/data/25.npy")
+
+    def body(strategy: Distributed, error: Exception | None) -> Callable[[], Any]:
+        return lambda: learner(strategy).fit(DataLoader(Unreadable(error), 8, dtype="float64"), epochs=1)
+
+    found = together(body(first, None), body(second, error))
+    for e in found:
+        assert isinstance(e, TrainingError)
+        assert "Received: rank 1: reading its samples raised OSError: [Errno 5] Input/output error: '/data/25.npy'." in str(e)
+        assert "fingerprint()" in e.remedy

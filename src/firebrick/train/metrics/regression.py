@@ -107,8 +107,8 @@ class MeanAbsoluteError(_MeanError):
 class R2Score(Metric):
     """1 - Σ (target - prediction)² / Σ (target - mean target)² of each output, averaged over the outputs.
 
-    The variance of the targets is combined from those of the batches in float64, so no large sums are subtracted. An output whose targets
-    are all equal scores 1 if every prediction is exact, else 0. A prediction or target that is NaN makes it NaN.
+    The variance of the targets is combined from those of the batches in float64, so no large sums are subtracted. An output
+    whose targets are all equal scores 1 if every prediction is exact, else 0. A prediction or target that is NaN makes it NaN.
 
     Args:
         outputs: Number of predicted numbers per sample: the product of all axes of the target but the first.

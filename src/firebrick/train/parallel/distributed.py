@@ -456,7 +456,14 @@ class Distributed:
 
 
 def _check_batches(notes: Sequence[Mapping[str, Any]]) -> None:
-    """Raise TrainingError unless all ranks have the same batches before them."""
+    """Raise TrainingError unless all ranks have the same batches before them, and all could read the samples, or none."""
+    unread = [(n["loader"].get("data") or {}).get("unread") for n in notes]
+    if len(set(unread)) > 1:
+        raise TrainingError(
+            "all ranks can read the samples of the data set by which their data are compared",
+            "; ".join(f"rank {r}: {why}" for r, why in enumerate(unread) if why is not None),
+            "make them readable on that rank, or give the data set a method fingerprint() with the same text on every rank",
+        )
     first = notes[0]
     for n in notes:
         if any(n[k] != first[k] for k in ("loader", "size")):
