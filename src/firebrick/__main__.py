@@ -23,6 +23,7 @@ def _stop(*_: Any) -> None:
 
 def main() -> None:
     """Import the sub-commands, which takes most of a second, and run one."""
+    _fill_streams()
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # as of a program that a shell script started in the background
         signal.signal(signal.SIGINT, _stop)
@@ -34,6 +35,14 @@ def main() -> None:
         _stop()
     finally:
         _close_quietly()
+
+
+def _fill_streams() -> None:
+    """Let closed standard streams (``firebrick … >&-``) lead nowhere. Python has None in their place, and the next files that
+    are opened would get their numbers, and with them what libraries print."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
 
 
 def _command() -> Callable[..., None]:

@@ -55,6 +55,19 @@ def test_output_that_nobody_reads_is_no_error(arguments: list[str], tmp_path: Pa
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(os.name == "nt", reason="descriptors are other there")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+@pytest.mark.parametrize("arguments", [["devices"], ["checkpoint", "show"]], ids=" ".join)
+def test_closed_streams_are_no_error(arguments: list[str], closed: str, tmp_path: Path, trained: Path) -> None:
+    arguments = [*arguments, str(trained)] if arguments[0] == "checkpoint" else arguments
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *arguments], capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (closed in ("2>&-", "<&-"))
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "code", "text"),
     [

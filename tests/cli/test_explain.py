@@ -98,3 +98,46 @@ def test_what_cannot_be_shown_is_one_message(run: Run, file: Path, arguments: li
     assert result.exit_code == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+FAILING = """import firebrick as fb
+
+def scores(x):
+    y = x * 2.0
+    return y + missing
+
+def inner(x):
+    return fb.vmap(lambda v: [][3])(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("scores", "5: return y + missing"), ("inner", r"8: return fb.vmap(lambda v: [][3])(x)")]
+)
+@pytest.mark.parametrize("command", [("explain",), ("tune",)])
+def test_an_error_of_the_function_is_one_message_with_its_line(
+    run: Run, tmp_path: Path, command: tuple[str, ...], name: str, line: str
+) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING, encoding="utf-8")
+    result = run(*command, f"{file}:{name}", "--input", "float32[3]")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    error = "NameError: name 'missing' is not defined" if name == "scores" else "IndexError: list index out of range"
+    text = (
+        f"error: {file}:{name} runs without an error\nReceived: {error}\nAt {file}, line {line}.\nRemedy: correct it; --debug"
+    )
+    assert text in result.output.replace("  ", " ")
+    assert "Traceback" in run(*command, f"{file}:{name}", "--input", "float32[3]", "--debug").output
+
+
+@pytest.mark.parametrize(("text", "error"), [
+    ("def f(x:\n", "SyntaxError: '(' was never closed"), ("import no_such_module_\n", "ModuleNotFoundError: No module named"),
+    ("raise SystemExit(3)\n", "SystemExit: 3"),
+])  # fmt: skip
+def test_an_error_of_the_file_is_one_message(run: Run, tmp_path: Path, text: str, error: str) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text(text, encoding="utf-8")
+    result = run("explain", f"{file}:f")
+    assert result.exit_code == 1
+    assert f"error: {file} runs without an error\nReceived: {error}" in result.output

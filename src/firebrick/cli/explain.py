@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import runpy
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from firebrick.cli.reporting import reported
 from firebrick.compiler.forms import FORMS
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.errors import ConfigError, FirebrickError, ShapeError
 from firebrick.core.operands import misfit
 
 KERNEL_FORMS = ("ir", "code", "assembly")
@@ -68,7 +70,8 @@ def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str,
     arguments = [argument_of(text) for text in inputs]
     check_takes(function, arguments)
     with use_device(home):
-        graph = jit(function).graph(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
+        with users_code(where):
+            graph = jit(function).graph(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
         click.echo(home.backend.forms(graph, wanted or FORMS[:3], home))
 
 
@@ -112,11 +115,28 @@ def function_of(where: str, command: str = "explain") -> Callable[..., Any]:
         )
     if not Path(file).is_file():
         raise ConfigError(f"{command} takes FILE:FUNCTION", f"{file}, which is no file", "check the path")
-    found = runpy.run_path(file).get(name)
+    with users_code(file):
+        found = runpy.run_path(file).get(name)
     if not callable(found):
         raise ConfigError(f"{file} defines a function {name}", "nothing callable of that name", "check the name")
     function: Callable[..., Any] = getattr(found, "fn", found)  # a function under jit shows what it is
     return function
+
+
+@contextmanager
+def users_code(where: str) -> Iterator[None]:
+    """A ``with`` block that runs a file or function of the user's: what it raises is one message, with the line of the file."""
+    try:
+        yield
+    except (FirebrickError, OSError, MemoryError):
+        raise
+    except (Exception, SystemExit) as e:
+        file = where.rpartition(":")[0] or where
+        lines = [frame for frame in traceback.extract_tb(e.__traceback__) if frame.filename == file]
+        at = f"\nAt {file}, line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
+        raise ConfigError(
+            f"{where} runs without an error", f"{type(e).__name__}: {e}{at}", "correct it; --debug shows the full traceback"
+        ) from e
 
 
 def check_takes(function: Callable[..., Any], arguments: list[Any]) -> None:

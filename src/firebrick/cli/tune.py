@@ -138,7 +138,7 @@ def _check_kept(measured: list[Choice]) -> None:
 
 
 def _call(where: str, inputs: tuple[str, ...]) -> Callable[[], Any]:
-    from firebrick.cli.explain import argument_of, check_takes, function_of
+    from firebrick.cli.explain import argument_of, check_takes, function_of, users_code
     from firebrick.functions.creation import zeros
     from firebrick.graph import jit
 
@@ -147,7 +147,12 @@ def _call(where: str, inputs: tuple[str, ...]) -> Callable[[], Any]:
     check_takes(function, arguments)
     compiled = jit(function)
     values = [zeros(shape, dtype=dtype) for dtype, shape in arguments]
-    return lambda: compiled(*values)
+
+    def call() -> Any:
+        with users_code(where):
+            return compiled(*values)
+
+    return call
 
 
 def _model(name: str, batch: int, image_size: int, channels: int) -> list[Callable[[], Any]]:
