@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick import nn
 
 
 def leaf(values: list[float], device: str = "cpu") -> fb.Tensor:
@@ -343,3 +347,32 @@ def test_gradients_are_a_collection_of_leaves() -> None:
     assert len(found) == 2
     assert x in found
     assert fb.ones(2) not in found
+
+
+@pytest.mark.parametrize("make", [lambda t: t, nn.Parameter, nn.Buffer], ids=["tensor", "parameter", "buffer"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deep", "own", "pickle"]
+)
+def test_copies_of_a_leaf_are_leaves_of_their_own(
+    copied: Callable[[fb.Tensor], fb.Tensor], make: Callable[[fb.Tensor], fb.Tensor]
+) -> None:
+    x = make(fb.asarray([1.0, 2.0]))
+    x.label = "w"
+    assert not copied(x).tracked
+    x.require_grad()
+    y = copied(x)
+    assert (type(y), y.tracked) == (type(x), True)
+    grads = fb.backward(fb.sum(x * y * y))
+    assert (grads[x].tolist(), grads[y].tolist()) == ([1.0, 4.0], [2.0, 8.0])
+
+
+def test_copies_of_what_a_call_tracks_are_constants() -> None:
+    kept = []
+
+    def loss(x: fb.Tensor, model: nn.Module) -> fb.Tensor:
+        kept.extend([copy.deepcopy(x), copy.deepcopy(x * 2.0), copy.deepcopy(model).weight])
+        return fb.sum(x * kept[0])
+
+    assert fb.grad(loss)(fb.ones(2), nn.Linear(2, 2)).tolist() == [1.0, 1.0]
+    fb.grad(lambda m: loss(fb.ones(2), m) + fb.sum(m(fb.ones(2))))(nn.Linear(2, 2))
+    assert not any(t.tracked for t in kept)

@@ -41,7 +41,7 @@ def require_grad(x: Tensor) -> Tensor:
     if not x.dtype.is_inexact:
         raise DTypeError("gradients need a floating or complex dtype", describe("x", x), "cast it: fb.astype(x, fb.float32)")
     if x.node is None:
-        make_leaf(x)
+        make_leaf(x).lasting = True
     elif x.node.op is not None:
         raise GradientError(
             "a leaf is no result of tracked operations",

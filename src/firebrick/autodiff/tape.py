@@ -75,11 +75,12 @@ class Node:
         leaf, handle: For a leaf: its leaf id, and the tensor it was made from if that still lives.
         plan: The plan by which the operation ran, if it had one.
         closed: For a leaf: whether the call that tracked it is over, so that its gradient is not needed any more.
+        lasting: For a leaf: whether ``require_grad`` made it, so that copies of the tensor are tracked too.
     """
 
     __slots__ = (
         "__weakref__", "closed", "device", "freed", "handle", "hooks", "id", "in_avals",
-        "inputs", "leaf", "op", "out_avals", "outputs", "params", "parents", "plan", "recipes",
+        "inputs", "lasting", "leaf", "op", "out_avals", "outputs", "params", "parents", "plan", "recipes",
         "where",
     )  # fmt: skip
 
@@ -97,7 +98,7 @@ class Node:
         self.recipes: tuple[Value, ...] = ()
         self.hooks: list[Callable[[Tensor], Tensor | None]] = []
         self.freed = False
-        self.closed = False
+        self.closed = self.lasting = False
         self.leaf = 0
         self.handle: Callable[[], Tensor | None] = _nobody
 

@@ -281,7 +281,7 @@ class Tensor:
     # tracking
 
     def require_grad(self) -> Tensor:
-        """Track this handle as a leaf; returns it."""
+        """Track this handle as a leaf, and deep and pickled copies of it; returns it."""
         return _call["require_grad"](self)
 
     def detach(self) -> Tensor:
@@ -299,10 +299,16 @@ class Tensor:
         return Tensor(self.storage, self.dtype, self.shape, self.device, self.label)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return self.detach()  # nobody writes what another handle shows, so a copy may share it
+        copy = self.detach()  # nobody writes what another handle shows, so a copy may share it
+        return copy.require_grad() if self._lasting else copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (np.array(hooks.to_host(self)), self.device, self.label)
+        return _restored, (np.array(hooks.to_host(self)), self.device, self.label, self._lasting)
+
+    @property
+    def _lasting(self) -> bool:
+        """Whether ``require_grad`` made it a leaf, which copies are as well."""
+        return self.node is not None and bool(self.node.lasting)
 
     def _rebind(self, to: Tensor) -> None:
         """Make this handle show ``to``; what other handles show stays as it is."""
@@ -573,8 +579,8 @@ class Tensor:
         return _call["argmax"](self, axis=axis, keepdims=keepdims)
 
 
-def _restored(values: np.ndarray[Any, Any], device: Device, label: str | None) -> Tensor:
+def _restored(values: np.ndarray[Any, Any], device: Device, label: str | None, lasting: bool = False) -> Tensor:
     """A pickled tensor, on the device it was on."""
     made: Tensor = hooks.from_host(values, device)
     made.label = label
-    return made
+    return made.require_grad() if lasting else made

@@ -58,10 +58,13 @@ class Parameter(Tensor):
         return f"{super().__repr__()[:-1]}, frozen)" if self._frozen else super().__repr__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        return Parameter(self.detach(), frozen=self.frozen)
+        copy = Parameter(self.detach(), frozen=self.frozen)
+        if self._lasting:
+            copy.require_grad()
+        return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _parameter, (np.array(self.numpy()), self.device, self.label, self.frozen)
+        return _parameter, (np.array(self.numpy()), self.device, self.label, self.frozen, self._lasting)
 
 
 class Buffer(Tensor):
@@ -88,10 +91,13 @@ class Buffer(Tensor):
         super().__init__(value.storage, value.dtype, value.shape, value.device, label or value.label)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
-        return Buffer(self.detach())
+        copy = Buffer(self.detach())
+        if self._lasting:
+            copy.require_grad()
+        return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _buffer, (np.array(self.numpy()), self.device, self.label)
+        return _buffer, (np.array(self.numpy()), self.device, self.label, self._lasting)
 
 
 def _check(kind: str, value: Any) -> None:
@@ -99,9 +105,17 @@ def _check(kind: str, value: Any) -> None:
         raise not_a_tensor(kind, "value", value, None)
 
 
-def _parameter(values: np.ndarray[Any, Any], device: Any, label: str | None, frozen: bool) -> Parameter:
-    return Parameter(hooks.from_host(values, device), frozen=frozen, label=label)
+def _parameter(
+    values: np.ndarray[Any, Any], device: Any, label: str | None, frozen: bool, lasting: bool = False
+) -> Parameter:  # fmt: skip
+    made = Parameter(hooks.from_host(values, device), frozen=frozen, label=label)
+    if lasting:
+        made.require_grad()
+    return made
 
 
-def _buffer(values: np.ndarray[Any, Any], device: Any, label: str | None) -> Buffer:
-    return Buffer(hooks.from_host(values, device), label=label)
+def _buffer(values: np.ndarray[Any, Any], device: Any, label: str | None, lasting: bool = False) -> Buffer:
+    made = Buffer(hooks.from_host(values, device), label=label)
+    if lasting:
+        made.require_grad()
+    return made
