@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -230,7 +230,7 @@ def test_one_process_alone_is_a_group_of_one(monkeypatch: pytest.MonkeyPatch) ->
     with fb.distributed.init() as group:
         assert fb.distributed.current() is group
         assert (fb.distributed.rank(), fb.distributed.world_size()) == (0, 1)
-        x = fb.ones(3).require_grad()
+        x = fb.ones(3)
         assert group.all_reduce(x).tolist() == [1.0] * 3
         assert not group.broadcast(x).tracked
         assert [t.tolist() for t in group.all_gather(x)] == [[1.0] * 3]
@@ -238,6 +238,34 @@ def test_one_process_alone_is_a_group_of_one(monkeypatch: pytest.MonkeyPatch) ->
             fb.distributed.init()
     with pytest.raises(fb.ConfigError, match=r"call distributed\.init\(\) first"):
         fb.distributed.barrier()
+
+
+def test_operands_that_are_differentiated_are_refused() -> None:
+    """Their collective would be a constant, and a part of the gradient missing without a word."""
+    group, x = fb.distributed.Group(), fb.ones(2)
+    local = fb.distributed.LocalGroup(["cpu:0"])
+    calls = {
+        "all_reduce": group.all_reduce, "reduce_scatter": group.reduce_scatter, "all_gather": lambda t: group.all_gather(t)[0],
+        "broadcast": group.broadcast, "LocalGroup.all_reduce": lambda t: local.all_reduce([t])[0],
+        "LocalGroup.all_gather": lambda t: local.all_gather([t])[0][0], "LocalGroup.broadcast": lambda t: local.broadcast(t)[0],
+    }  # fmt: skip
+    for name, call in calls.items():
+        refused = pytest.raises(fb.GradientError, match=f"{name} is no operation that is differentiated")
+        with refused as caught:
+            fb.grad(lambda t, call=call: fb.sum(t * call(t)))(x)
+        assert "train.Distributed" in caught.value.remedy
+        with refused:
+            fb.jvp(lambda t, call=call: t * call(t), (x,), (x,))
+        with refused:
+            call(fb.ones(2).require_grad())
+
+        def constant(t: fb.Tensor, call: Callable[[fb.Tensor], fb.Tensor] = call) -> fb.Tensor:
+            with fb.no_grad():
+                factor = call(t)
+            return fb.sum(t * factor * call(t.detach()))
+
+        assert fb.grad(constant)(x).tolist() == [1.0, 1.0]
+        assert fb.jvp(constant, (x,), (x,))[1].item() == 2.0
 
 
 def test_a_header_with_a_long_label_or_many_axes_still_fits() -> None:

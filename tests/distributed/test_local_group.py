@@ -70,7 +70,7 @@ def test_rows_are_shared_out_and_gathered() -> None:
 
 
 def test_results_are_untracked() -> None:
-    x = fb.ones(2, device="cpu:0").require_grad()
+    x = fb.ones(2, device="cpu:0").require_grad().detach()
     group = LocalGroup(["cpu:0", "cpu:1"])
     assert not any(t.tracked for t in group.all_reduce([x, fb.ones(2, device="cpu:1")], weights=[2.0, 1.0]))
     assert not any(t.tracked for t in group.broadcast(x))

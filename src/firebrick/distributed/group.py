@@ -19,7 +19,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.distributed import collectives
 from firebrick.distributed.header import BYTES, Header, check
 from firebrick.distributed.lane import Lane, Work
-from firebrick.distributed.reductions import check_fold, rows, slices, weighed
+from firebrick.distributed.reductions import check_fold, constants, rows, slices, weighed
 from firebrick.distributed.wire import DIRECT, Alone, Wire, WireError
 
 __all__ = ["Group", "Watch", "Work"]
@@ -53,10 +53,11 @@ class Watch(Protocol):
 class Group:
     """Ranks that run collective operations together. ``distributed.init()`` makes one; without arguments it is a group of one.
 
-    All ranks call the same operations in the same order, with tensors of the same dtype and shape; each call first
-    sends its description to the others, so that a disagreement is an error on every rank. Operands are not changed. Results
-    are untracked and lie on the operand's device. Reductions fold in the order of the ranks (see ``reductions``), so every
-    rank has the same bits, which for sums and products of real numbers are those of ``LocalGroup`` on any engines.
+    All ranks call the same operations in the same order, with tensors of the same dtype and shape; each call first sends its
+    description to the others, so that a disagreement is an error on every rank. Operands are not changed, and not
+    differentiated: those that are tracked are refused. Results are untracked and lie on the operand's device. Reductions fold
+    in the order of the ranks (see ``reductions``), so every rank has the same bits, which for sums and products of real numbers
+    are those of ``LocalGroup`` on any engines.
 
     With ``wait=False`` an operation returns a ``Work`` at once and runs while the caller goes on; ``Work.wait()`` gives the
     result. Operations of a group run one after the other, in the order of the calls.
@@ -427,7 +428,7 @@ def _operands(op: str, x: Any) -> list[Tensor]:
     if len({t.dtype for t in given}) > 1:
         names = ", ".join(sorted({t.dtype.name for t in given}))
         raise DTypeError(f"{op}: the tensors of a list are of one dtype", names, "call it once for each dtype")
-    return [t.detach() for t in given]
+    return constants(op, given)
 
 
 def _as_given(x: Any) -> Callable[[Wire, Any], Any]:

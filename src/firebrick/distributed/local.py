@@ -14,7 +14,7 @@ from firebrick.core.device import Device
 from firebrick.core.errors import CollectiveMismatchError, ConfigError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
-from firebrick.distributed.reductions import FOLDS, check_fold, fold_dtype, rows, slices, weighed
+from firebrick.distributed.reductions import FOLDS, check_fold, constants, fold_dtype, rows, slices, weighed
 from firebrick.functions import elementwise
 from firebrick.functions.elementwise import astype
 
@@ -24,7 +24,7 @@ _FOLDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {op: getattr(elementwise
 class LocalGroup:
     """Collectives over devices of this process.
 
-    Each takes a list with one tensor for each device, all of one dtype and shape, and returns untracked tensors. Results
+    Each takes a list with one untracked tensor for each device, all of one dtype and shape, and returns untracked ones. Results
     have the bits that ``Group`` gives for the same terms over as many processes.
 
     Args:
@@ -123,8 +123,9 @@ class LocalGroup:
         Args:
             x: Tensor on any device.
         """
+        (term,) = constants("LocalGroup.broadcast", [x])
         with no_grad():
-            return [x.detach().to(device) for device in self.devices]
+            return [term.to(device) for device in self.devices]
 
     def _reduce(self, where: str, xs: Sequence[Tensor | None], op: str, weights: Sequence[float] | None, to: int) -> Tensor:
         terms = self._terms(where, xs)
@@ -147,7 +148,8 @@ class LocalGroup:
             raise CollectiveMismatchError(
                 f"{where}: one entry for each of {self.size} devices", f"{len(xs)}", "add None where none is"
             )
-        terms = [(place, x.detach()) for place, x in enumerate(xs) if x is not None]
+        places = [place for place, x in enumerate(xs) if x is not None]
+        terms = list(zip(places, constants(where, (x for x in xs if x is not None)), strict=True))
         shown = "; ".join(describe(f"entry {place}", x) for place, x in terms)
         if not terms:
             raise CollectiveMismatchError(f"{where}: at least one device has a tensor", "None for each", "pass one")

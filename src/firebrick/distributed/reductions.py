@@ -7,11 +7,14 @@ groups of devices both keep to this, which is why they agree bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
-from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.tape import constant_above, grad_enabled, no_grad
 from firebrick.core.dtypes import DType, float32
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.duals import Dual
+from firebrick.core.errors import ConfigError, DTypeError, GradientError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, multiply
 
@@ -31,6 +34,27 @@ def check_fold(where: str, op: str, dtype: DType) -> None:
         raise DTypeError(f"{where}: reductions take numbers", dtype.name, "cast first, for example to fb.int32 or fb.float32")
     if dtype.kind == "complex" and op in ("max", "min"):
         raise DTypeError(f"{where}: complex numbers have no order", dtype.name, "reduce the real and imaginary parts")
+
+
+def constants(where: str, terms: Iterable[Tensor]) -> list[Tensor]:
+    """The operands of a collective operation, untracked.
+
+    Raises:
+        GradientError: One depends on what is differentiated, by which its result would be a constant.
+    """
+    found = []
+    for x in terms:
+        data = x.storage.data
+        moves = type(data) is Dual and data.tangent is not None and data.level.depth > constant_above.get()
+        if (x.node is not None and grad_enabled()) or moves:
+            raise GradientError(
+                f"{where} is no operation that is differentiated",
+                f"{describe('x', x)}, which is tracked" if not moves else f"{describe('x', x)}, which has a tangent",
+                "reduce gradients after they are computed, as train.Distributed does; pass x.detach() where x is a constant",
+                op=where,
+            )
+        found.append(x.detach())
+    return found
 
 
 def fold_dtype(dtype: DType) -> DType:
