@@ -57,6 +57,15 @@ def reduced(to: fb.Tensor) -> Any:
         return fb.backward(fb.sum(x))
 
 
+def ruled(rule: Callable[[fb.Tensor], fb.Tensor]) -> Any:
+    @fb.custom_jvp
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return x * 2.0
+
+    f.defjvp(lambda primals, tangents: (f(*primals), rule(*tangents)))
+    return f
+
+
 def of_nothing() -> Any:
     return fb.backward(fb.sum(leaf()))[X]
 
@@ -104,6 +113,11 @@ ERRORS: dict[str, Callable[[], Any]] = {
     "a gradient reduced elsewhere": lambda: reduced(elsewhere()),
     "grad by a number": lambda: fb.grad(lambda x: x)(1.0),
     "grad by ints": lambda: fb.grad(lambda t: fb.sum(t[0]))([X, I]),
+    "grad by nothing": lambda: fb.grad(lambda t: fb.sum(X))(()),
+    "hessian by nothing": lambda: fb.hessian(lambda t: fb.sum(X))({}),
+    "a rule that is not linear": lambda: fb.grad(lambda x: fb.sum(ruled(lambda t: t * t)(x)))(X),
+    "a rule that is affine": lambda: fb.grad(lambda x: fb.sum(ruled(lambda t: t + 1.0)(x)))(X),
+    "a rule that is linear in parts": lambda: fb.grad(lambda x: fb.sum(ruled(fb.relu)(x)))(X),
     "grad of no scalar": lambda: fb.grad(lambda x: x * 2.0)(X),
     "grad of a number": lambda: fb.grad(lambda x: 1.0)(X),
     "grad of no scalar with more": lambda: fb.grad(lambda x: (x * 2.0, 1), has_aux=True)(X),

@@ -391,3 +391,22 @@ def test_state_that_is_changed_and_returned_keeps_its_value_and_gives_its_tangen
     x = fb.asarray([1.0, 2.0, 3.0])
     assert fb.jvp(kept, (x,), (fb.ones(3),))[1].tolist() == [3.0, 3.0, 3.0]
     assert state.tolist() == [3.0, 6.0, 9.0]
+
+
+def test_both_jacobians_of_a_complex_result_by_a_real_argument_are_complex() -> None:
+    """The reverse one was the real part alone."""
+    rng = np.random.default_rng(0)
+    a = fb.asarray(rng.normal(size=(3, 2)) + 1j * rng.normal(size=(3, 2)))
+    x = {"real": fb.asarray(rng.normal(size=2)), "complex": fb.asarray(rng.normal(size=2) + 0j)}
+
+    def f(t: dict[str, fb.Tensor]) -> tuple[fb.Tensor, fb.Tensor]:
+        return a @ (fb.astype(t["real"], "complex128") * (1.0 + 2.0j)) + fb.real(t["complex"][0]), fb.sum(t["real"] ** 2.0)
+
+    reverse, forward = fb.jacobian(f)(x), fb.jacobian(f, mode="forward")(x)
+    np.testing.assert_allclose(reverse[0]["real"].numpy(), a.numpy() * (1 + 2j), rtol=1e-14)
+    for k in (0, 1):
+        assert reverse[k]["real"].dtype is forward[k]["real"].dtype is (fb.complex128, fb.float64)[k]
+        np.testing.assert_allclose(reverse[k]["real"].numpy(), forward[k]["real"].numpy(), rtol=1e-14)
+    assert reverse[0]["complex"].tolist() == [[1, 0]] * 3
+    narrow = fb.jacobian(fb.jit(lambda t: fb.astype(t, "complex64") * 1j))(fb.ones((), dtype="float32"))
+    assert (narrow.dtype, narrow.item()) == (fb.complex64, 1j)

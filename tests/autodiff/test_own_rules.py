@@ -383,3 +383,91 @@ def test_a_rule_that_captures_a_value_of_a_branch_of_examples_is_refused_not_dif
     constant = lambda xs: fb.sum(fb.vmap(lambda x: each(x, detached=True))(xs))  # noqa: E731
     assert constant(xs).item() == 11.0
     assert fb.grad(constant)(xs).tolist() == [[0.0, 0.0], [1.0, 1.0]]
+
+
+A = fb.asarray(np.random.default_rng(1).normal(size=(3, 3)))
+LINEAR: dict[str, Callable[[fb.Tensor, fb.Tensor], fb.Tensor]] = {
+    "times a function of the primal": lambda x, t: fb.cos(x) * t / (1.0 + x * x),
+    "masked": lambda x, t: fb.where(x > 0.0, t, 0.5 * t),
+    "through a matrix": lambda x, t: fb.linalg.solve(A, A @ (t - fb.mean(t))) @ A,
+    "of the softmax": lambda x, t: fb.softmax(x) * (t - fb.sum(fb.softmax(x) * t)),
+    "moved": lambda x, t: fb.flip(fb.pad(fb.concat([t[1:], t[:1]]), ((1, 1),)), axis=0)[1:4],
+    "summed up": lambda x, t: fb.cumulative_sum(fb.take(t, fb.asarray([2, 0, 1]), axis=0)) + fb.prod(x) * fb.std(x) * t,
+    "through complex numbers": lambda x, t: fb.real(fb.fft.ifft(fb.fft.fft(t) * 1j)) + fb.imag(fb.fft.fft(t)),
+    "narrowed": lambda x, t: fb.astype(fb.astype(t, "float16"), "float64") * x,
+    "by jvp": lambda x, t: fb.jvp(lambda y: fb.sin(y) * y, (x,), (t,))[1],
+    "by linearize": lambda x, t: fb.linearize(lambda y: fb.exp(y) * A[0], x)[1](t),
+    "in a loop": lambda x, t: fb.scan(lambda c, e: (c * 0.5 + e * t, None), t, x)[0],
+    "by another rule": lambda x, t: _ruled(lambda x, t: t * x)(x) * t,
+    "of random numbers": lambda x, t: t * fb.random.uniform((3,), dtype="float64"),
+    "infinite": lambda x, t: t * float("inf"),
+    "unused": lambda x, t: 0.0 * x,
+}  # fmt: skip
+NOT_LINEAR: dict[str, Callable[[fb.Tensor, fb.Tensor], fb.Tensor]] = {
+    "squared": lambda x, t: t * t,
+    "a function of it": lambda x, t: x * fb.sin(t),
+    "a product of two": lambda x, t: fb.sum(t) * t,
+    "a norm": lambda x, t: t / (1.0 + fb.linalg.vector_norm(t)),
+    "an exponential": lambda x, t: fb.exp(t) - 1.0,
+    "a sum with the primal": lambda x, t: t + x,
+    "ones": lambda x, t: fb.ones_like(t),
+    "its positive part": lambda x, t: fb.relu(t),
+    "its magnitude": lambda x, t: fb.abs(t) * x,
+    "two slopes": lambda x, t: fb.where(t > 0.0, t, 2.0 * t),
+    "its maximum": lambda x, t: fb.max(t) * x,
+}
+SHOWN_BY_VALUES = {"a sum with the primal", "ones", "its positive part", "its magnitude", "two slopes", "its maximum"}
+
+
+def _ruled(rule: Callable[[fb.Tensor, fb.Tensor], fb.Tensor]) -> Any:
+    @fb.custom_jvp
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return x * 1.0
+
+    f.defjvp(lambda primals, tangents: (f(*primals), rule(*primals, *tangents)))
+    return f
+
+
+TRANSPOSED: dict[str, Callable[[Any, fb.Tensor], Any]] = {
+    "grad": lambda f, x: fb.grad(lambda x: fb.sum(f(x)))(x),
+    "linearize": lambda f, x: fb.linearize(f, x)[1](x),
+    "jacobian": lambda f, x: fb.jacobian(f)(x),
+    "vmap": lambda f, x: fb.vmap(fb.grad(lambda x: fb.sum(f(x))))(fb.stack([x, x])),
+    "jit": lambda f, x: fb.jit(fb.grad(lambda x: fb.sum(f(x))))(x),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_rule_that_is_linear_in_the_tangents_is_transposed(name: str) -> None:
+    x = fb.asarray(np.array([0.3, -0.7, 1.1]))
+    for run in TRANSPOSED.values():
+        run(_ruled(LINEAR[name]), x)
+
+
+@pytest.mark.parametrize("name", NOT_LINEAR)
+def test_a_rule_that_is_not_linear_in_the_tangents_is_refused_where_it_is_transposed(name: str) -> None:
+    """Its gradient was that at tangents of zeros."""
+    x = fb.asarray(np.array([0.3, -0.7, 1.1]))
+    for way, run in TRANSPOSED.items():
+        if name in SHOWN_BY_VALUES and way in ("vmap", "jit", "jacobian"):
+            continue
+        with pytest.raises(fb.GradientError, match="the rule of f is linear in the tangents"):
+            run(_ruled(NOT_LINEAR[name]), x)
+
+
+def test_a_rule_is_tried_once_for_operands_of_a_shape_and_draws_nothing_by_it() -> None:
+    calls: list[int] = []
+    generator = fb.random.Generator(0)
+
+    def rule(x: fb.Tensor, t: fb.Tensor) -> fb.Tensor:
+        calls.append(1)
+        return t * generator.uniform(x.shape, dtype="float64")
+
+    f, counts = _ruled(rule), []
+    for size in (3, 3, 3, 4, 3):
+        before = len(calls)
+        start = generator.mark()
+        fb.grad(lambda x: fb.sum(f(x)))(fb.ones(size, dtype="float64"))
+        counts.append(len(calls) - before)
+        assert generator.mark()[1] - start[1] == counts[-1] % 2
+    assert counts == [3, 1, 1, 3, 1]

@@ -59,6 +59,16 @@ def by_itself(x: fb.Tensor) -> Any:
     return w, fb.backward(fb.sum(w * x))
 
 
+def changes_its_argument(x: fb.Tensor) -> fb.Tensor:
+    x *= 2.0
+    return fb.sum(x * x)
+
+
+def changed_under_a_gradient(x: fb.Tensor) -> Any:
+    changes_its_argument.__name__ = changes_its_argument.__qualname__ = "f"
+    return fb.grad(fb.jit(changes_its_argument))(x)
+
+
 def left_tracked(x: fb.Tensor) -> fb.Tensor:
     return x.require_grad()
 
@@ -141,6 +151,7 @@ ERRORS: dict[str, Callable[[], Any]] = {
     "another device": lambda: traced_as_f(lambda x: (x * 2.0, fb.ones(2, device="cpu:1") + 1.0)),
     "a move": lambda: traced_as_f(lambda x: (x + 1.0).to("cpu:1")),
     "a tensor left tracked": lambda: traced_as_f(left_tracked, X.detach()),
+    "an argument changed under a gradient": lambda: changed_under_a_gradient(fb.ones(2)),
     "gradients of what it made": lambda: traced_as_f(by_itself),
     "a generator as a result": lambda: traced_as_f(lambda x: (y for y in [x])),
     "a list that holds itself": lambda: traced_as_f(holding_itself),

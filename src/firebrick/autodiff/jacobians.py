@@ -10,7 +10,7 @@ import numpy as np
 
 from firebrick.autodiff.forward import jvp
 from firebrick.autodiff.linear import Linear
-from firebrick.autodiff.transforms import check_function, check_primals, grad
+from firebrick.autodiff.transforms import check_function, check_primals, grad, nothing_to_differentiate
 from firebrick.autodiff.vmap import vmap
 from firebrick.core import trees
 from firebrick.core.errors import ConfigError
@@ -18,6 +18,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none
 from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.tensor import Tensor
+from firebrick.ops.casts import complex_
 from firebrick.ops.movement import permute, reshape
 
 MODES = ("reverse", "forward")
@@ -30,8 +31,8 @@ def jacobian(fn: Callable[..., Any], *, mode: str = "reverse") -> Callable[..., 
     For a result of shape [m] and an argument of shape [n] this is the matrix [m, n]; in general its shape is that of the
     result, then that of the argument. ``"reverse"`` takes a backward pass for each element of the result, ``"forward"`` a
     tangent for each element of the argument, all of them at once by ``vmap``: choose it for an argument smaller than the
-    result. For complex tensors the two are those of ``fb.vjp`` of the unit cotangents, and of ``fb.jvp`` in the real unit
-    directions.
+    result. A real argument of a complex result has complex derivatives, the same in both modes. For complex arguments the two
+    are those of ``fb.vjp`` of the unit cotangents, and of ``fb.jvp`` in the real unit directions.
 
     Args:
         fn: Function of a tensor or a tree of tensors, and other arguments, that returns a tensor or a tree of tensors.
@@ -57,6 +58,8 @@ def jacobian(fn: Callable[..., Any], *, mode: str = "reverse") -> Callable[..., 
     @wraps(fn)
     def derivatives(argument: Any, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = trees.flatten(argument)
+        if not leaves:
+            raise nothing_to_differentiate(argument)
         check_primals("jacobian", argument, "argument")
 
         def flat(*values: Tensor) -> Any:
@@ -103,7 +106,11 @@ def _reverse(flat: Callable[..., Any], leaves: list[Tensor]) -> tuple[list[list[
         def gradients(g: Tensor, k: int = k) -> list[Tensor]:
             return at.pull([g if i == k else None for i in range(len(at.results))])
 
-        rows = vmap(gradients)(_units(y))
+        units = _units(y)
+        rows = vmap(gradients)(units)
+        if y.dtype.kind == "complex":  # a real argument has the real part of a cotangent: that of i is the imaginary part
+            turned = vmap(gradients)(units * 1j)
+            rows = [complex_(g, i) if x.dtype.kind == "float" else g for g, i, x in zip(rows, turned, leaves, strict=True)]
         table.append([reshape(g, shape=(*y.shape, *x.shape)) for g, x in zip(rows, leaves, strict=True)])
     return table, at.spec
 

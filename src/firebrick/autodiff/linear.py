@@ -21,6 +21,7 @@ from firebrick.core.bind import bind
 from firebrick.core.errors import GradientError
 from firebrick.core.levels import boxed, enter, innermost, leave
 from firebrick.core.tensor import Tensor
+from firebrick.ops import OPS
 from firebrick.ops.elementwise import add
 
 Tangents = Sequence[Tensor | None]
@@ -68,6 +69,21 @@ class Linear:
         found = _backward([(r[0], r[1], g) for r, g in pairs], ids, more)
         zeros = (filled(0.0, t._another()) for t in self._leaves.tracked)
         return [found.get(n, zero) for n, zero in zip(self._leaves.nodes, zeros, strict=True)]
+
+    def is_bent(self, cotangents: Sequence[Tensor]) -> bool:
+        """Whether cotangents that ``pull`` recorded depend on the point, which they do not where the function is linear.
+
+        Loops, branches and compiled functions are left out: their rules take all values, whether they use them or not.
+        """
+        stack, seen = [g.node for g in cotangents if g.node is not None], set()
+        while stack:
+            node = stack.pop()
+            if node.id in self._leaves.ids:
+                return True
+            if node.id not in seen and node.op is not None and node.op.control is None and OPS.get(node.op.name) is node.op:
+                stack += [parent[0] for parent in node.parents if parent is not None]
+            seen.add(node.id)
+        return False
 
     def _transpose(self) -> None:
         """Record the backward pass for cotangents that are leaves."""

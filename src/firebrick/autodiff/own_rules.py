@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+import numpy as np
+
 from firebrick.autodiff.backward import filled
 from firebrick.autodiff.batching import EXAMPLES, taken
 from firebrick.autodiff.forward import DIRECTIONS, taken_apart
@@ -24,11 +26,14 @@ from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.batched import batched
 from firebrick.core.device import Device
+from firebrick.core.dtypes import finfo
 from firebrick.core.duals import Dual, dual
 from firebrick.core.errors import GradientError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import Journal
 from firebrick.core.levels import Level, enter, innermost_of, leave
 from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.storage import Absent
 from firebrick.core.tensor import Tensor
 from firebrick.ops.reduction import sum_
 
@@ -49,6 +54,7 @@ class Call:
         tangent: From operands and tangents to the tangents of the results; None without such a rule.
         key: Equal for calls that compute the same.
         shape: Holds the structure of the results once the function has run.
+        linear: For operands of which shapes and dtypes ``tangent`` was seen to be linear.
     """
 
     name: str
@@ -58,6 +64,7 @@ class Call:
     tangent: Callable[[Flat, Tangents], list[Tensor | None]] | None = None
     key: Any = None
     shape: list[Any] = field(default_factory=list)
+    linear: set[Any] = field(default_factory=set)
 
 
 class _Staging:
@@ -174,10 +181,62 @@ def _transposed(c: Call, operands: Flat, cotangents: Flat) -> list[Tensor | None
         return [t for t in found if t is not None]
 
     at = Linear(along, [filled(0.0, operands[i]._another()) for i in places])
+    pulled = at.pull([cotangents[k] for k in results], recorded=True)
+    if at.is_bent(pulled):
+        raise _not_linear(c.name, "a tangent that is multiplied by a tangent, or a function of one, such as its sine")
+    if not hooks.tracing and all(_is_there(t) for t in (*operands, *at.results)):
+        _check_linear(c, operands, places, along, at.results)
     found: list[Tensor | None] = [None] * len(operands)
-    for i, g in zip(places, at.pull([cotangents[k] for k in results], grad_enabled()), strict=True):
-        found[i] = g
+    for i, g in zip(places, pulled, strict=True):
+        found[i] = g if grad_enabled() else g._another()
     return found
+
+
+def _is_there(t: Tensor) -> bool:
+    return not isinstance(t.storage.data, Absent) and t.device.engine != "meta"
+
+
+def _check_linear(
+    c: Call, operands: Flat, places: list[int], along: Callable[..., list[Tensor]], of_zeros: Sequence[Tensor]
+) -> None:  # fmt: skip
+    """Raise GradientError where values show that a rule of tangents is not linear: of zeros it is 0; and where tangents change
+    their signs it does, up to rounding, which is looked at once for operands of each shape and dtype."""
+    for t in of_zeros:
+        if np.nan_to_num(hooks.to_host(t)).any():
+            raise _not_linear(c.name, "a tangent that is not 0 where all tangents of the arguments are")
+    key = tuple(t.aval for t in operands)
+    if key in c.linear:
+        return
+    both = []
+    for sign in (1.0, -1.0):
+        some = [
+            hooks.from_host((sign * np.cos(1.0 + np.arange(x.size))).reshape(x.shape).astype(x.dtype.np), x.device)
+            for x in (operands[i] for i in places)
+        ]
+        journal = Journal(draws=True)  # what the rule changes and draws counts once
+        journal.enter()
+        try:
+            with grad_mode(False):
+                both.append([hooks.to_host(t) for t in along(*some)])
+        finally:
+            journal.leave()
+            journal.restore()
+    if not all(_are_opposite(a, b) for a, b in zip(*both, strict=True)):
+        raise _not_linear(c.name, "a tangent that does not change its sign where all tangents of the arguments do")
+    c.linear.add(key)
+
+
+def _are_opposite(a: Any, b: Any) -> bool:
+    """Whether arrays differ in their signs alone; engines may add up in any order."""
+    size, known = np.max(np.abs(np.nan_to_num(a)), initial=0.0), np.isfinite(a) & np.isfinite(b)
+    return bool(np.all(np.abs(np.where(known, a, 0.0) + np.where(known, b, 0.0)) <= size * float(finfo(a.dtype).eps) ** 0.5))
+
+
+def _not_linear(name: str, received: str) -> GradientError:
+    return GradientError(
+        f"the rule of {name} is linear in the tangents, since gradients are its transpose", received,
+        "compute the tangent of the result as a sum of tangents times factors that depend on the primals alone", op=name,
+    )  # fmt: skip
 
 
 def _with_tangents(c: Call, level: Level, operands: Flat) -> Flat:
@@ -465,7 +524,8 @@ def _of_arguments(name: str, likes: Sequence[Sequence[_Like]], found: Sequence[A
 class custom_jvp(Generic[P, R]):
     """A function with a rule of forward mode of its own. Give the rule with ``defjvp``; call it as the function itself.
 
-    Gradients are computed by the transpose of the rule, which must be linear in the tangents.
+    Gradients are computed by the transpose of the rule, which must be linear in the tangents. One that is not is refused, as
+    far as its operations and, outside of ``jit`` and ``vmap``, values of a few tangents show it.
 
     Args:
         fn: Function of tensors, trees of them and other values, that returns a tensor or a tree of tensors.
@@ -484,6 +544,7 @@ class custom_jvp(Generic[P, R]):
         _function("custom_jvp", fn)
         self.fn = fn
         self._rule: Callable[..., Any] | None = None
+        self._linear: set[Any] = set()
         update_wrapper(self, fn)
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
@@ -494,7 +555,7 @@ class custom_jvp(Generic[P, R]):
                 argument that does not change is zeros; that of a value that is no floating tensor is None.
         """
         _function("custom_jvp.defjvp", rule)
-        self._rule = rule
+        self._rule, self._linear = rule, set()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         rule = self._rule
@@ -534,7 +595,9 @@ class custom_jvp(Generic[P, R]):
             _fitting(name, "result", found, results.like, "give the tangent the shape and dtype of the result")
             return list(found)
 
-        found = call(Call(name, run, tangent=tangent, key=("jvp", id(self), given.key()), shape=shape), tensors)
+        found = call(
+            Call(name, run, tangent=tangent, key=("jvp", id(self), given.key()), shape=shape, linear=self._linear), tensors
+        )
         result: R = shape[0].with_tensors(found)
         return result
 

@@ -95,6 +95,7 @@ class Leaves:
 
     def __init__(self, argument: Any) -> None:
         self._leaves, self.spec = trees.flatten(argument, is_leaf=_is_module)
+        self.given, self.empty = argument, not self._leaves
         self.modular = any(_is_module(v) for v in self._leaves)
         self.nodes: list[Node] = []
         self.tracked: list[Any] = []
@@ -240,6 +241,14 @@ def check_function(where: str, fn: Any) -> None:
         )
 
 
+def nothing_to_differentiate(argument: Any) -> GradientError:
+    """The error of an argument without tensors."""
+    return GradientError(
+        "the first argument holds what is differentiated: at least one tensor or module", f"argument {argument!r:.80}",
+        "pass what the result is to be differentiated by as the first argument",
+    )  # fmt: skip
+
+
 def _scalar_remedy(loss: Any) -> str:
     """What to do about a result that is no scalar tensor."""
     if isinstance(loss, (tuple, list)):
@@ -252,6 +261,8 @@ def _scalar_remedy(loss: Any) -> str:
 def _value_and_grad(
     leaves: Leaves, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
 ) -> tuple[Any, Any]:  # fmt: skip
+    if leaves.empty:
+        raise nothing_to_differentiate(leaves.given)
     leaves.track()
     before = choices()
     result = leaves.run(fn, args, kwargs)

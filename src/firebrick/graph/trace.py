@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from firebrick.autodiff.backward import reachable
 from firebrick.autodiff.batching import of_all_examples
 from firebrick.autodiff.tape import grad_enabled, make_leaf, region
 from firebrick.backends.contract import check_storable
@@ -418,6 +419,13 @@ class Trace:
         out = []
         for t, _ in self._known.values():
             if t.node is not None and t.node not in self.leaves:
+                if any(n in self.leaves for n in reachable(t.node, frozenset(n.id for n in self.leaves))):
+                    raise StateChangedError(
+                        f"{self.name} is differentiated, and changes {self._called(t)} to a value that depends on what it is "
+                        "differentiated by: a graph has derivatives of its results alone",
+                        f"{t.label or t.aval}",
+                        "return the new value and let the caller keep it, or compile the derivative: fb.jit(fb.grad(f))",
+                    )
                 raise StateChangedError(
                     f"{self.name} leaves a tensor of the call tracked",
                     f"{t.label or t.aval}",
@@ -427,6 +435,11 @@ class Trace:
             if number != before.get(id(t)):
                 out.append((t, number))
         return out
+
+    def _called(self, t: Tensor) -> str:
+        """What a tensor of the call is called."""
+        named = (s.name for s in self.sources if s.kind == "leaf" and self.handles[s.payload] is t)
+        return next(named, None) or t.label or "a tensor"
 
     def restore(self) -> None:
         """Make every handle show again what it showed before the trace."""
