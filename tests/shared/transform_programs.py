@@ -153,6 +153,11 @@ def _changed(x: fb.Tensor, y: fb.Tensor, at: int) -> fb.Tensor:
     return made
 
 
+def space_of() -> dict[str, Any]:
+    """The names that expressions use besides those of values."""
+    return {"fb": fb, "own": _own(), "own_forward": _own_forward(), "changed": _changed}
+
+
 @dataclass(frozen=True)
 class Transformed:
     """A random function.
@@ -175,7 +180,7 @@ class Transformed:
 
     def function(self) -> Callable[..., tuple[fb.Tensor, ...]]:
         """The function itself."""
-        space: dict[str, Any] = {"fb": fb, "own": _own(), "own_forward": _own_forward(), "changed": _changed}
+        space = space_of()
         exec(self.source, space)
         return space["f"]  # type: ignore[no-any-return]
 
@@ -189,7 +194,7 @@ def drawn(rng: np.random.Generator, length: int) -> Transformed:
     """A random function of at most so many lines."""
     shapes = tuple(SHAPES[int(rng.integers(len(SHAPES)))] for _ in range(2))
     inputs = dict(zip("ab", arguments(rng, shapes), strict=True))
-    space: dict[str, Any] = {"fb": fb, "own": _own(), "own_forward": _own_forward(), "changed": _changed, **inputs}
+    space = {**space_of(), **inputs}
     values = {k: t.shape for k, t in inputs.items()}
     lines: list[str] = []
     with fb.use_device("numpy"), fb.config.scope(fallback="silent"):

@@ -538,6 +538,7 @@ def _recorded(name: str, operands: tuple[str, ...], pull: Any) -> Op:
         name=name, doc="A part of a product of a tile with vectors.", operands=tuple(Operand(n, "any") for n in operands),
         infer=lambda *x: x[0], reference=lambda *x: x[0], vjp=pull, residuals=("inputs",), samples=lambda rng, dtype: [],
         cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none", tolerance=0,
+        recomputes=False,
     )  # fmt: skip
 
 

@@ -522,7 +522,7 @@ def _recorded(pull: Any) -> Op:
         operands=(Operand("x", "any"), Operand("weight", "any")),
         infer=lambda x, weight: x, reference=lambda x, weight: x, vjp=pull, residuals=("inputs",),
         samples=lambda rng, dtype: [], cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none",
-        tolerance=0,
+        tolerance=0, recomputes=False,
     )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def _op(c: Call, kept: list[Flat], results: Flat) -> Op:
         name=c.name, doc="A function with a derivative rule of its own.", operands=(Operand("operands", "any", "", True),),
         infer=shapes, reference=unused, vjp=rule, residuals=("inputs",), samples=lambda rng, dtype: [],
         cost=lambda inputs, outputs, params: Cost(0.0, float(sum(a.nbytes for a in (*inputs, *outputs)))), bound="compute",
-        fusion="opaque", tolerance=0, control=kernel,
+        fusion="opaque", tolerance=0, control=kernel, recomputes=False,
     )  # fmt: skip
 
 

@@ -331,7 +331,7 @@ def _balanced(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     op: Op = node.op
     values = tuple(map(_value, inputs))
     rule_keeps = "inputs" in op.residuals
-    again = op.bound == "memory" and not op.transfers
+    again = op.bound == "memory" and op.recomputes and not op.transfers
     if again:
         only_for_this = sum(t.nbytes for t, v in zip(inputs, values, strict=True) if not (rule_keeps or _kept_anyway(t, v)))
         depth = max((v.depth for v in values if isinstance(v, Recipe)), default=0)
@@ -361,7 +361,7 @@ def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tupl
     op: Op = node.op
     values = tuple(map(_value, inputs))
     results: tuple[Value, ...] = ()
-    if not op.transfers:
+    if op.recomputes and not op.transfers:
         key = object()
         work = op.cost(node.in_avals, node.out_avals, node.params)
         seconds = max(work.flops / _FLOPS, work.bytes / _BYTES)

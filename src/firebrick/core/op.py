@@ -281,6 +281,8 @@ class Op:
         reshapes: For views that have all elements of their operand in its order: whether the result may be written wherever the
             operand may. NumPy's broadcast arrays are read-only.
         transfers: Whether it moves its operand to another device, which no engine does alone.
+        recomputes: Whether its results may be computed again from its operands by running it. Entries of the tape for a whole
+            call, whose ``reference`` is not that call, or which draws or counts, keep their results.
         batch: ``(Batching) -> result or tuple of results`` computes the op for all examples of ``fb.vmap`` with other ops; its
             results have the examples as first axis. None, or a rule that returns None: it runs in a loop over the examples.
             ``register`` derives it for elementwise ops, and for those of one operand whose parameters of axes are known.
@@ -332,6 +334,7 @@ class Op:
     one_step: bool = False
     reshapes: bool = False
     transfers: bool = False
+    recomputes: bool = True
     batch: Callable[[Batching], Any] | None = None
     jvp: Callable[[Forward], Any] | None = None
     exact: str = ""

@@ -157,6 +157,7 @@ def _op(program: Program, linear: Linear, inputs: list[Tensor]) -> Op:
         bound="compute",
         fusion="none",
         tolerance=0,
+        recomputes=False,
     )
 
 

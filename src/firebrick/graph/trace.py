@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from firebrick.autodiff.backward import reachable
 from firebrick.autodiff.batching import of_all_examples
 from firebrick.autodiff.tape import grad_enabled, make_leaf, region
 from firebrick.backends.contract import check_storable
@@ -50,7 +49,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
-from firebrick.ir.keys import key_of
+from firebrick.ir.keys import alike
 from firebrick.ops import OPS
 
 current: ContextVar[Any] = ContextVar("firebrick_trace", default=None)
@@ -213,7 +212,7 @@ class Trace:
             m, n = (self._maker(i) for i in pair)
             if m is None or n is None or m.op is not n.op or pair[0] - m.first != pair[1] - n.first:
                 return False
-            if key_of(m.params) != key_of(n.params):
+            if not alike(m.params, n.params):
                 return False
             pairs += zip(m.inputs, n.inputs, strict=True)
         return True
@@ -419,7 +418,7 @@ class Trace:
         out = []
         for t, _ in self._known.values():
             if t.node is not None and t.node not in self.leaves:
-                if any(n in self.leaves for n in reachable(t.node, frozenset(n.id for n in self.leaves))):
+                if self._reaches_leaf(t.node):
                     raise StateChangedError(
                         f"{self.name} is differentiated, and changes {self._called(t)} to a value that depends on what it is "
                         "differentiated by: a graph has derivatives of its results alone",
@@ -429,12 +428,25 @@ class Trace:
                 raise StateChangedError(
                     f"{self.name} leaves a tensor of the call tracked",
                     f"{t.label or t.aval}",
-                    "take gradients with fb.value_and_grad inside the function, or x.require_grad() outside of it",
+                    "take gradients with fb.value_and_grad inside the function, or x.require_grad() outside of it; of a value "
+                    "that is kept beyond a gradient, keep x.detach()",
                 )
             number = self.number(t)
             if number != before.get(id(t)):
                 out.append((t, number))
         return out
+
+    def _reaches_leaf(self, node: Any) -> bool:
+        """Whether a value depends on a tracked tensor of the call; also if a backward pass has freed what is between them."""
+        stack, seen = [node], set()
+        while stack:
+            node = stack.pop()
+            if node in self.leaves:
+                return True
+            if node.id not in seen:
+                seen.add(node.id)
+                stack += [parent[0] for parent in node.parents if parent is not None]
+        return False
 
     def _called(self, t: Tensor) -> str:
         """What a tensor of the call is called."""

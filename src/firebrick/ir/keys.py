@@ -46,3 +46,31 @@ def key_of(value: Any) -> Any:
         nodes = [(n.op, n.inputs, n.region, key_of(n.params)) for n in value.nodes]
         return (kind, *value.inputs, *nodes, value.outputs)
     return (kind, id(value))
+
+
+def alike(a: Any, b: Any, assumed: set[tuple[int, int]] | None = None) -> bool:
+    """Whether two parameters are the same, or graphs that compute the same way.
+
+    Rules of the user's own are made anew by each call: they are alike if their graphs are. A graph may hold the rule that it is
+    a part of, which is assumed to be alike.
+    """
+    if key_of(a) == key_of(b):
+        return True
+    kind, assumed = type(a), set() if assumed is None else assumed
+    if kind is not type(b):
+        return False
+    if (id(a), id(b)) in assumed:
+        return True
+    assumed.add((id(a), id(b)))
+    if kind is tuple or kind is list:
+        return len(a) == len(b) and all(alike(x, y, assumed) for x, y in zip(a, b, strict=True))
+    if kind is dict:
+        return a.keys() == b.keys() and all(alike(v, b[k], assumed) for k, v in a.items())
+    if kind is Graph:
+        whole = (list(a.inputs), a.outputs, len(a.nodes)) == (list(b.inputs), b.outputs, len(b.nodes))
+        return whole and all(
+            m.op is n.op and m.inputs == n.inputs and alike(m.params, n.params, assumed)
+            for m, n in zip(a.nodes, b.nodes, strict=True)
+        )
+    parts = getattr(kind, "parts", None)
+    return parts is not None and alike(parts(a), parts(b), assumed)

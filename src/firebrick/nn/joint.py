@@ -60,6 +60,7 @@ def _summed(at: Joint, rows: int) -> Op:
         bound="memory",
         fusion="none",
         tolerance=1,
+        recomputes=False,
     )
 
 

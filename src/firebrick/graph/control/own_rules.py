@@ -69,6 +69,11 @@ class Rule:
     def __repr__(self) -> str:
         return f"<rule of {self.name}>"
 
+    def parts(self) -> tuple[Any, ...]:
+        """What two rules that do the same have in common."""
+        return (self.name, self.captured, self.results, self.run, self.forward, self.backward, self.reached, self.tangent,
+                self.moved)  # fmt: skip
+
     def call(self, device: Device) -> Call:
         """The node as a call of functions of flat lists of tensors, what is captured included."""
         skipped, results = self.captured, self.results
