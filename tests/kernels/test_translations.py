@@ -104,6 +104,11 @@ DECLARATIONS: dict[str, tuple[str, str, dict[str, str], str]] = {
         '(grid="n", deterministic=False)', "index",
         {"x": 'K.In[F, "n"]', "k": 'K.In[I, "n"]', "io": 'K.InOut[F, "n"]', "ints": 'K.InOut[I, "n"]'}, "",
     ),
+    "sums": (
+        '(grid="n")', "index",
+        {"x": 'K.In[F, "n"]', "v": 'K.In[F, "m"]', "more": 'K.Out[F, "n + 1", 0]', "low": 'K.Out[F, "n - 1", 0]',
+         "num": 'K.Out[F, "n + m", 0]', "ints": 'K.Out[F, "n + m - 2", 0]'}, "",
+    ),
     "unchecked": (
         '(grid="n", unchecked=True)', "index", {"x": 'K.In[F, "n"]', "k": 'K.In[I, "n"]', "out": 'K.Out[F, "n"]'},
         "out[i] = x[k[i]]",
@@ -118,7 +123,7 @@ N = 5
 X, K = np.array([0.75, -1.5, 0.5, 3.0, 0.25], np.float32), np.array([1, 2, 0, 3, 4], np.int32)
 SHARED = {"x": X, "y": np.arange(15, dtype=np.float32).reshape(5, 3) / 8 - 0.5, "k": K, "io": X * 2}
 ARGUMENTS: dict[str, Any] = {
-    **SHARED, "s": 1, "f": 1.5, "c": 3, "t": np.arange(4.0).reshape(2, 2), "e": 1, "ints": K[::-1] - 1,
+    **SHARED, "v": X[:3] + 1, "s": 1, "f": 1.5, "c": 3, "t": np.arange(4.0).reshape(2, 2), "e": 1, "ints": K[::-1] - 1,
     "h": np.array([0.5, -2, 1, 0.25, 3], np.float16), "d": np.array([0.1, -0.7, 2.5, 1e300, -3.0]), "b": X > 0.4,
     "u": np.array([2, 0, 3, 1, 4], np.uint8), "j": np.array([9, -7, 4, -1, 0]), "z": np.array(1.25, np.float32), "w": 3,
 }  # fmt: skip

@@ -177,10 +177,11 @@ class _Order:
             self._ready(k)
         if first == HOST:
             self._drain(self.others)
-        while self.remaining:
+        while left := len(self.remaining):
             self._drain(self.native)
             self._drain(self.others)
-            if not self.native and self.large:
+            waiting = len(self.remaining) == left  # all ready native nodes recompute, and come after a large node
+            if self.large and (waiting or not self.native):
                 self._put(heapq.heappop(self.large))
 
     def _needed(self, k: int) -> set[int]:
