@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Any
 
-import numpy as np
 import pytest
-from drawn_segments import DrawnMemory, DrawnSegments
+from drawn_segments import DrawnMemory, DrawnSegments, run_in_numpy
 
 import firebrick as fb
 from firebrick.compiler.program import python, segments
@@ -17,49 +15,6 @@ from firebrick.ir import Graph
 from firebrick.ops import OPS
 
 COUNT = 300
-
-
-def inputs_of(drawn: DrawnSegments, columns: bool) -> list[np.ndarray[Any, Any]]:
-    rng = np.random.default_rng(1)
-    return [
-        np.array(rng.integers(-90, 90, a.shape), a.dtype.np, order="F" if columns and i % 2 else "C")
-        for i, a in enumerate(drawn.graph.inputs)
-    ]
-
-
-def run(drawn: DrawnSegments, columns: bool) -> None:
-    """Run a program once: its results, and what of its inputs is left."""
-    program, plan = drawn.executable(), drawn.parts.plan
-    given = inputs_of(drawn, columns)
-    before = [x.copy() for x in given]
-    wanted = [np.array(x) for x in drawn.expected(before)]
-    began: list[int] = []
-
-    def begin(*ready: Any) -> None:
-        began.append(1)
-        assert all(np.array_equal(x, y) for x, y in zip(given, before, strict=True)), "an input is overwritten too early"
-        assert len(ready) == bool(plan.ready)
-        for position, x in zip(plan.ready, *ready, strict=True) if ready else ():
-            assert np.array_equal(x, wanted[position])
-
-    allocated = drawn.allocated
-    allocated.live = allocated.peak = 0
-    found = program(given, begin)
-    for x, want in zip(found, wanted, strict=True):
-        assert x.dtype == want.dtype
-        assert np.array_equal(x, want)
-    assert len(began) == bool(plan.writes)
-    assert program.writes == plan.writes <= set(drawn.donate)
-    assert drawn.within == 0
-    for i, (x, y) in enumerate(zip(given, before, strict=True)):
-        assert i in plan.writes or np.array_equal(x, y), "an input that is not donated is overwritten"
-        assert i in plan.writes or not any(np.shares_memory(x, out) for out in found)
-    for j, out in enumerate(found):
-        assert not any(np.shares_memory(out, other) for other in found[:j])
-    if not allocated.extra:
-        assert plan.peak == drawn.parts.arena + allocated.peak
-    del found, x, out
-    assert allocated.live == 0, "the program keeps an array"
 
 
 @pytest.mark.parametrize(("long", "large"), [(python.LONG, segments._LARGE), (2, 64)])
@@ -72,7 +27,7 @@ def test_random_programs_with_segments_compute_what_their_operations_do(
     for seed in range(COUNT):
         drawn = DrawnSegments(Random(seed), views=columns)
         try:
-            run(drawn, columns)
+            run_in_numpy(drawn, columns)
         except Exception as e:
             e.add_note(f"seed {seed}\n{drawn.graph}\n{drawn.executable().source}")
             raise

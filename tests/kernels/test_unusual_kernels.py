@@ -340,3 +340,13 @@ def one_store(y: K.InOut[fb.int64, "n"], x: K.In[fb.int64, "n"]):
 @pytest.mark.parametrize("kernel", [one_loop, one_branch, one_store], ids=lambda k: k.name)
 def test_kernels_of_one_statement(kernel: Any, device: str) -> None:
     _same(kernel, np.arange(6) * 100, np.arange(6) - 1, device=device)
+
+
+def test_an_element_of_an_array_without_elements_is_refused() -> None:
+    @K(grid="n")
+    def first_of_none(x: K.In[fb.float32, "n"], none: K.In[fb.float32, "0"], out: K.Out[fb.float32, "n"]):
+        i = K.index()
+        out[i] = x[i] + none[0]
+
+    with pytest.raises(fb.KernelCompileError, match=r"an index of none is below 0\nReceived: 0, in `none\[0\]`"):
+        first_of_none(fb.ones(3), fb.ones(0))

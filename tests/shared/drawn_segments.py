@@ -311,3 +311,51 @@ def _strided(source: Array, view: View, aval: Aval) -> Array:
     digits = [d for axis in view.axes for d in axis]
     steps = [d.stride * aval.dtype.itemsize for d in digits]
     return np.lib.stride_tricks.as_strided(x[view.offset :], [d.size for d in digits], steps).reshape(aval.shape)
+
+
+def _inputs(drawn: DrawnSegments, columns: bool) -> list[Array]:
+    rng = np.random.default_rng(1)
+    return [
+        np.array(rng.integers(-90, 90, a.shape), a.dtype.np, order="F" if columns and i % 2 else "C")
+        for i, a in enumerate(drawn.graph.inputs)
+    ]
+
+
+def run_in_numpy(drawn: DrawnSegments, columns: bool = False) -> None:
+    """Run a program, and check its results, what is left of its inputs, and the memory that it takes.
+
+    Args:
+        drawn: The program.
+        columns: Whether some inputs are column-major.
+    """
+    program, plan = drawn.executable(), drawn.parts.plan
+    given = _inputs(drawn, columns)
+    before = [x.copy() for x in given]
+    wanted = [np.array(x) for x in drawn.expected(before)]
+    began: list[int] = []
+
+    def begin(*ready: Any) -> None:
+        began.append(1)
+        assert all(np.array_equal(x, y) for x, y in zip(given, before, strict=True)), "an input is overwritten too early"
+        assert len(ready) == bool(plan.ready)
+        for position, x in zip(plan.ready, *ready, strict=True) if ready else ():
+            assert np.array_equal(x, wanted[position])
+
+    allocated = drawn.allocated
+    allocated.live = allocated.peak = 0
+    found = program(given, begin)
+    for x, want in zip(found, wanted, strict=True):
+        assert x.dtype == want.dtype
+        assert np.array_equal(x, want)
+    assert len(began) == bool(plan.writes)
+    assert program.writes == plan.writes <= set(drawn.donate)
+    assert drawn.within == 0
+    for i, (x, y) in enumerate(zip(given, before, strict=True)):
+        assert i in plan.writes or np.array_equal(x, y), "an input that is not donated is overwritten"
+        assert i in plan.writes or not any(np.shares_memory(x, out) for out in found)
+    for j, out in enumerate(found):
+        assert not any(np.shares_memory(out, other) for other in found[:j])
+    if not allocated.extra:
+        assert plan.peak == drawn.parts.arena + allocated.peak
+    del found, x, out
+    assert allocated.live == 0, "the program keeps an array"

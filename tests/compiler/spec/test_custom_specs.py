@@ -96,6 +96,18 @@ def test_the_text_shows_arrays_first_values_sizes_checks_and_statements() -> Non
     assert "  check 0: axis 0 of x has 4, " in text
 
 
+def test_the_text_shows_an_assertion_by_its_message() -> None:
+    @K(grid="n")
+    def roots(x: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):
+        i = K.index()
+        assert x[i] >= 0.0, "numbers have roots"
+        out[i] = fb.sqrt(x[i])
+
+    g = kernel_group(roots, np.ones(3, np.float32))
+    assert g is not None
+    assert "  check 0: numbers have roots, " in printed(g.spec)
+
+
 def test_a_kernel_without_arguments_has_a_specification() -> None:
     @K(grid="3")
     def counted(out: K.Out[fb.int64, "3"]):

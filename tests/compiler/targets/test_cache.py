@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -154,6 +155,27 @@ def test_an_entry_with_other_facts_is_listed_as_not_valid(home: Path, facts: byt
 def test_an_entry_holds_what_was_put_in() -> None:
     assert unpack(pack(KEY, IMAGE, {"functions": ["f"]}), KEY) == (IMAGE, {"functions": ["f"]})
     assert unpack(pack(KEY, b"", {}), KEY) == (b"", {})
+
+
+def test_an_entry_that_is_not_what_it_must_be_is_refused_with_the_reason() -> None:
+    whole, size = pack(KEY, IMAGE, {}), len(IMAGE) + 2
+    other = bytes(b ^ 1 for b in KEY)
+    cases = [
+        (whole[: cache._HEADER.size - 1], KEY, "not an entry of Firebrick's cache, or cut short"),
+        (b"x" + whole[1:], KEY, "not an entry of Firebrick's cache, or cut short"),
+        (whole, other, "an entry of another key"),
+        (whole[:-1], KEY, f"{size - 1} bytes in place of {size}"),
+        (whole + b"x", KEY, f"{size + 1} bytes in place of {size}"),
+        (whole[: cache._HEADER.size], KEY, f"0 bytes in place of {size}"),
+        (whole[:-1] + bytes([whole[-1] ^ 1]), KEY, "its content is damaged"),
+    ]
+    for content, key, reason in cases:
+        with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+            unpack(content, key)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "FORMAT", cache.FORMAT + 1)
+        with pytest.raises(ValueError, match=rf"^an entry of format {cache.FORMAT - 1}, not {cache.FORMAT}$"):
+            unpack(whole, KEY)
 
 
 def test_what_was_used_longest_ago_makes_room(home: Path) -> None:

@@ -53,3 +53,18 @@ def test_a_process_that_lost_its_device_or_ended_is_replaced(process: TrialProce
     assert not process.running
     assert reason_of(process.ask({"step": "exit"}, 60.0)) == "it ended the process (exit code 7)"
     assert not process.running
+
+
+def test_a_process_that_has_ended_by_itself_leaves_no_open_pipe(process: TrialProcess) -> None:
+    _, first = process.ask({"step": "work"}, 60.0)
+    old = process._process
+    assert old is not None
+    assert old.stdin is not None
+    assert old.stdout is not None
+    old.kill()
+    old.wait()
+    assert not process.running
+    _, second = process.ask({"step": "work"}, 60.0)
+    assert second != first
+    assert old.stdin.closed
+    assert old.stdout.closed

@@ -155,8 +155,24 @@ def _of_loop(name: str) -> Drawn:
     return Drawn(graph, {}, ())
 
 
+LIMITS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "rows past the caches": (lambda x: fb.softmax(x * 2.0, axis=-1), ((2100, 2051),)),
+    "shifted rows past the caches": (lambda x: (x - fb.max(x, axis=-1, keepdims=True), x * 2.0), ((2100, 2048),)),
+    "one long row": (lambda x: (fb.max(x), fb.mean(x * x)), ((70001,),)),
+}  # fmt: skip
+"""Programs whose sizes lie beyond a limit of a generator."""
+
+
+def _of_limit(name: str) -> Drawn:
+    function, shapes = LIMITS[name]
+    with fb.use_device("cpu"):
+        graph: Graph = fb.jit(function).graph(*[fb.ones(shape) for shape in shapes])
+    return Drawn(graph, {}, ())
+
+
 FAMILIES: dict[str, Callable[[str], Drawn]] = {
     "op": _of_op, "kernel": _of_kernel, "step": _of_step, "loop": _of_loop, "gradient": _of_gradient,
+    "limit": _of_limit,
     **{kind: lambda seed, kind=kind: drawn(kind, int(seed)) for kind in KINDS},
 }  # fmt: skip
 """Families of graphs: name within the family → graph."""
@@ -167,6 +183,7 @@ def candidates(seeds: int) -> Iterator[str]:
     yield from (f"step:{n}" for n in MODELS)
     yield from (f"loop:{n}" for n in _loops())
     yield from (f"gradient:{n}" for n in GRADIENTS)
+    yield from (f"limit:{n}" for n in LIMITS)
     for kind in KINDS:
         yield from (f"{kind}:{seed}" for seed in range(seeds))
     for name, p in PROGRAMS.items():

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from drawn_plans import DrawnPlan
+from drawn_segments import DrawnSegments
 from template_problems import CASES
 
 import firebrick as fb
@@ -56,8 +57,25 @@ def _planned(seed: str, texts: Texts) -> list[str]:
     return [f"{figures} {short(repr(decided), texts)} {short(str(plan), texts)}"]
 
 
+def _in_segments(seed: str, texts: Texts) -> list[str]:
+    """The order and segments of a drawn program, and its source."""
+    drawn = DrawnSegments(Random(int(seed)))
+    plan, parts = drawn.parts.plan, drawn.parts
+    decided = (
+        plan.order, sorted(plan.into.items()), sorted(plan.outs.items()), sorted(plan.dies.items()), plan.begin,
+        sorted(plan.writes), sorted(plan.copied), plan.unplanned, plan.constants,
+    )  # fmt: skip
+    segments = [(s.nodes, s.calls, list(s.arrays), s.results, s.into) for s in parts.segments]
+    places = sorted(parts.at.items()), sorted(parts.temporary.items()), sorted(parts.skipped)
+    return [
+        f"peak {plan.peak} reused {plan.reused} donated {plan.donated} segments {len(segments)} arena {parts.arena}",
+        f"plan {short(repr(decided), texts)} calls {short(repr(segments), texts)} at {short(repr(places), texts)} "
+        f"source {short(drawn.executable().source, texts)}",
+    ]
+
+
 FAMILIES: dict[str, Callable[[str, Texts], list[str]]] = {
-    "explain": _explained, "plan": _planned, "validity": lambda name, texts: validity_lines(name),
+    "explain": _explained, "plan": _planned, "segments": _in_segments, "validity": lambda name, texts: validity_lines(name),
 }  # fmt: skip
 """Families: name within the family → its lines."""
 
@@ -65,4 +83,4 @@ FAMILIES: dict[str, Callable[[str, Texts], list[str]]] = {
 def candidates() -> list[str]:
     """Names to choose from."""
     found = [f"explain:{name}" for name in EXPLAINED] + [f"validity:{name}" for name in CASES]
-    return found + [f"plan:{seed}" for seed in range(120)]
+    return found + [f"{family}:{seed}" for family in ("plan", "segments") for seed in range(120)]

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn_segments import DrawnSegments, run_in_numpy
 from kernels_on_gpu import SITES, gpu
 from narrow_kernels import bounds_of_launch
 from running_kernels import bits, both
@@ -310,6 +312,9 @@ def verify(unit: str) -> bool:
     """
     program, _, way = unit.partition(" @ ")
     family, _, name = program.partition(":")
+    if family == "segments":
+        run_in_numpy(DrawnSegments(Random(int(name))))
+        return True
     if family in others.FAMILIES:
         return False
     try:

@@ -35,8 +35,6 @@ from firebrick.core.errors import FirebrickError, OutOfRangeError
 
 FIRST_PAYLOAD = 8
 """Bytes of a table before its first payload."""
-PAYLOAD = 8
-"""Bytes of a payload."""
 LARGEST_SITE, LARGEST_INDEX = (1 << 32) - 1, (1 << 63) - 1
 """What sites and indices are subtracted from."""
 

@@ -154,8 +154,6 @@ def _long(
 ) -> Stages:  # fmt: skip
     """Reductions of few long rows, without results for each element."""
     made = long_row_kernels(NAME, shape, reads, outs, target)
-    if len(made.kernels) == 1:
-        return Stages(((named(made.kernels[0], kind), args),), ())
     n, count = len(reads), prod(shape[:-1]) * made.parts
     temps = tuple(len(args) + i for i in range(len(made.partials)))
     first, put = made.kernels

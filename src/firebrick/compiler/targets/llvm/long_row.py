@@ -26,16 +26,16 @@ PARTS = 256
 
 @dataclass(frozen=True, slots=True)
 class LongRowReduction:
-    """A reduction as one kernel or two.
+    """A reduction as two kernels.
 
     Attributes:
-        kernels: In the order in which they run. If there are two, the first one's results are the partial results, and the
-            second one's buffers are the operands, the partial results, and the results.
+        kernels: In the order in which they run. The first one's results are the partial results, and the second one's buffers
+            are the operands, the partial results, and the results.
         partials: Views of the partial results, contiguous arrays of the outer shape and ``parts``.
         parts: Number of parts of each row.
     """
 
-    kernels: tuple[NativeKernel, ...]
+    kernels: tuple[NativeKernel, NativeKernel]
     partials: tuple[BufferView, ...]
     parts: int
 
@@ -47,7 +47,7 @@ def long_row_kernels(
 
     Args:
         name: Name of the functions; ``_put`` is appended to the second one's.
-        shape: Shape of the domain; the last axis is reduced.
+        shape: Shape of the domain; the last axis is reduced, and has at least two parts.
         operands: Views that ``load(k)`` reads, with a stride for each axis.
         results: Expressions with one value for each row, of ``reduce`` nodes that are not nested, and their views.
         target: Processor to generate for.
@@ -55,9 +55,7 @@ def long_row_kernels(
     roots = [e for e, _ in results]
     reduces = [e for e in walk(roots) if e.op == "reduce"]
     outer, length = list(shape[:-1]), shape[-1]
-    parts = max(1, min(PARTS, length // PART))
-    if parts == 1:
-        return LongRowReduction((row_kernel(name, shape, operands, results, target),), (), 1)
+    parts = min(PARTS, length // PART)
     if max(levels(roots).values()) > 1:
         raise TypeError("reductions of parts of rows are not nested: give the inner ones as operands")
     steps = [prod(outer[i + 1 :]) * parts for i in range(len(outer))]
