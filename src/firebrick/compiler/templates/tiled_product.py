@@ -41,6 +41,11 @@ class ProductTiles:
     columns: int
 
     @property
+    def name(self) -> str:
+        """For people."""
+        return f"tiles={self.tile_m}x{self.tile_n}x{self.tile_k} group={self.group_size}"
+
+    @property
     def constants(self) -> dict[str, int]:
         """The constants of the template."""
         return {f: getattr(self, f) for f in self.__slots__}
