@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from combinations import turns_of
 
 import firebrick as fb
 from firebrick.autodiff.residuals import Budget, strategy
+from firebrick.nn.joint import joint_sum
 
 
 def f64(values: Any) -> fb.Tensor:
@@ -567,3 +569,140 @@ def test_a_second_run_of_another_function_is_refused(name: str, jit: bool) -> No
     run(False)
     with pytest.raises(fb.GradientError, match="a checkpointed function must do the same operations"):
         run(True)
+
+
+# what a second run, or a budget, must not get wrong
+
+
+def _changed_later(a: fb.Tensor, b: fb.Tensor, after: Callable[[fb.Tensor], None]) -> fb.Tensor:
+    y = fb.checkpoint(lambda v: fb.exp(fb.sin(v)) * fb.sum(b))(a)
+    after(b)
+    return fb.sum(y)
+
+
+def _put(b: fb.Tensor, at: Any) -> None:
+    b[at] = 5.0
+
+
+@pytest.mark.parametrize("after", [lambda b: _put(b, -1), lambda b: _put(b, ...), lambda b: b.__iadd__(1.0)])
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_captured_tensor_that_is_differentiated_and_changed_later_is_refused(
+    after: Callable[[fb.Tensor], None], copied: bool
+) -> None:
+    """The second run saw its new value, and the gradients of all others were wrong."""
+    a, b = (fb.asarray(v, dtype=fb.float64) for v in ([0.3, -0.7], [1.1, 0.4]))
+
+    def loss(ab: tuple[fb.Tensor, fb.Tensor]) -> fb.Tensor:
+        return _changed_later(ab[0], ab[1] * 1.0 if copied else ab[1], after)
+
+    for gradient in (fb.grad(loss), fb.jit(fb.grad(loss))):
+        with pytest.raises(fb.GradientError, match="changed since the first run"):
+            gradient((a, b))
+    want = fb.grad(lambda ab: fb.sum(fb.exp(fb.sin(ab[0])) * fb.sum(ab[1])))((a, b))
+    kept = fb.grad(lambda ab: _changed_later(ab[0], ab[1], lambda b: None))((a, b))
+    whole = fb.grad(fb.checkpoint(loss))((a, b))  # which makes the change again
+    for found in (kept, whole):
+        assert [t.tolist() for t in found] == [t.tolist() for t in want]
+
+
+BUDGETS = (1, 100, 3000, 10**8)
+
+
+@pytest.mark.parametrize("inner", [
+    fb.jit(lambda x: fb.sin(x) * 2.0), fb.jit(lambda x: (x * 2.0, fb.sin(x))[1]), fb.jit(lambda x: x[::-1] * fb.sum(x)),
+])  # fmt: skip
+def test_results_of_compiled_functions_are_kept_under_a_budget(inner: Callable[[fb.Tensor], fb.Tensor]) -> None:
+    """What was computed again from them was computed from their arguments."""
+    x = fb.asarray(np.linspace(0.1, 1.0, 300))
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        y = inner(x)
+        for _ in range(3):
+            y = fb.exp(fb.sin(y)) * y
+        return fb.sum(y * y)
+
+    want = fb.grad(loss)(x).tolist()
+    for budget in BUDGETS:
+        with fb.checkpointing(budget=budget), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert fb.grad(loss)(x).tolist() == want
+
+
+def test_what_a_function_with_a_rule_draws_is_kept_under_a_budget() -> None:
+    generator = fb.random.Generator(0)
+
+    @fb.custom_vjp
+    def noisy(x: fb.Tensor) -> fb.Tensor:
+        return x * generator.uniform(x.shape, dtype="float64")
+
+    def forward(x: fb.Tensor) -> Any:
+        factor = generator.uniform(x.shape, dtype="float64")
+        return x * factor, factor
+
+    noisy.defvjp(forward, lambda factor, g: (g * factor,))
+    x, start = fb.asarray(np.linspace(0.1, 1.0, 300)), generator.mark()
+    found = []
+    for budget in (None, *BUDGETS):
+        generator.return_to(start)
+        with contextlib.nullcontext() if budget is None else fb.checkpointing(budget=budget), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append(fb.grad(lambda x: fb.sum(fb.exp(fb.sin(noisy(x))) ** 2.0))(x).tolist())
+    assert all(g == found[0] for g in found)
+
+
+def test_sums_over_replicas_are_kept() -> None:
+    class Twice:
+        def sum(self, x: fb.Tensor) -> fb.Tensor:
+            return x * 2.0
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.exp(fb.sin(joint_sum(x, Twice(), 1))) * 0.5)
+
+    x = fb.asarray(np.linspace(0.1, 1.0, 300))
+    want = fb.grad(loss)(x).tolist()
+    for settings in ({"name": "balanced"}, {"budget": 1}):
+        with fb.checkpointing(**settings), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert fb.grad(loss)(x).tolist() == want
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_products_of_analog_tiles_are_kept_under_a_budget(budget: int) -> None:
+    tile = fb.analog.Linear(4, 4)
+    x = fb.asarray(np.linspace(0.1, 1.0, 12).reshape(3, 4).astype(np.float32))
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.exp(fb.sin(tile(x))))
+
+    found = []
+    for how in (contextlib.nullcontext(), fb.checkpointing(budget=budget)):
+        fb.random.seed(0)
+        with how, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            marks = [(g, g.mark()) for g in tile.generators().values()]
+            found.append(fb.grad(loss)(x).tolist())
+            for g, mark in marks:
+                g.return_to(mark)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("body", [
+    lambda x, own: fb.jvp(lambda v: fb.exp(-v * v) * x, (x,), (x * 0.5,))[1],
+    lambda x, own: fb.scan(lambda c, e: (own(c) + e, fb.sum(c)), x[0], x)[0],
+    lambda x, own: fb.cond(fb.sum(own(x)) > 0.0, lambda v: v * fb.sum(own(x)), lambda v: own(v), x),
+    lambda x, own: fb.vmap(lambda v: fb.cond(fb.sum(v) > 0.0, lambda: own(v) * 2.0, lambda: v * fb.sum(x)))(x),
+], ids=["jvp", "scan", "cond", "vmap of cond"])  # fmt: skip
+def test_tangents_and_rules_of_ones_own_in_a_checkpointed_function_are_repeated_under_jit(body: Callable[..., Any]) -> None:
+    @fb.custom_vjp
+    def own(x: fb.Tensor) -> fb.Tensor:
+        return fb.sin(x)
+
+    own.defvjp(lambda x: (own(x), x), lambda x, g: (g * fb.cos(x),))
+    x = fb.asarray([0.3, -0.7, 1.1], dtype=fb.float64)
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.checkpoint(lambda x: fb.exp(body(x, own)))(x))
+
+    want = fb.grad(lambda x: fb.sum(fb.exp(body(x, own))))(x).numpy()
+    for gradient in (fb.grad(loss), fb.jit(fb.grad(loss))):
+        np.testing.assert_allclose(gradient(x).numpy(), want, rtol=1e-12)

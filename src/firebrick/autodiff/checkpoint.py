@@ -133,7 +133,7 @@ class Region:
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         """Number a node's residuals instead of keeping them."""
         assert node.op is not None
-        self.steps.append(_Step(node.op.name, _settings(node), [_held(t) for t in inputs]))
+        self.steps.append(_Step(node.op.name, _settings(node), [_held(t) for t in inputs], _origins(node, self.start)))
         if "inputs" in node.op.residuals:
             node.inputs = tuple(self._lose(node.op.name, t) for t in inputs)
         if "outputs" in node.op.residuals:
@@ -201,12 +201,19 @@ class _Step:
         operands: The memory of each operand, where the second run must have it again: of untracked ones that are still alive
             when the first run is over, since they come from outside, and of single numbers. During the first run, functions
             that return it.
+        origins: For each operand that is tracked and comes from outside, its place on the tape, which the second run must have
+            again; None for others.
     """
 
-    __slots__ = ("op", "operands", "settings")
+    __slots__ = ("op", "operands", "origins", "settings")
 
-    def __init__(self, op: str, settings: Any, operands: list[Any]) -> None:
-        self.op, self.settings, self.operands = op, settings, operands
+    def __init__(self, op: str, settings: Any, operands: list[Any], origins: list[Any]) -> None:
+        self.op, self.settings, self.operands, self.origins = op, settings, operands, origins
+
+
+def _origins(node: Node, start: int) -> list[tuple[int, int] | None]:
+    """The places on the tape of a node's operands, of those that are older than a run."""
+    return [None if p is None or p[0].id > start else (p[0].id, p[1]) for p in node.parents]
 
 
 _PLAIN = (int, float, complex, str, type(None), DType)
@@ -233,6 +240,7 @@ class _Rerun:
 
     def __init__(self, wanted: list[tuple[str, Aval, Storage | None]], steps: list[_Step]) -> None:
         self.wanted, self.steps = wanted, steps
+        self.start = new_id()
         self.done = 0
         self.repeats = True
         self.kept: list[Storage] = []
@@ -266,6 +274,9 @@ class _Rerun:
         if (step.op, step.settings) != (node.op.name, _settings(node)):
             before = "other parameters" if step.op == node.op.name else step.op
             raise _changed(f"{node.op.name} with {node.params} where the first run had {before}")
+        for before, now, t in zip(step.origins, _origins(node, self.start), inputs, strict=True):
+            if before != now:
+                raise _changed(f"{node.op.name} of {t.label or t.aval}, which was changed since the first run")
         for known, t in zip(step.operands, inputs, strict=True):
             if known is not None and t.node is None and known is not t.storage.root and not _same_bits(known, t):
                 raise _changed(f"{node.op.name} of {t.label or t.aval}, whose values were changed since the first run")
