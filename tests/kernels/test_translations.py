@@ -247,7 +247,7 @@ def by_python(case: Case) -> list[np.ndarray[Any, Any]] | None:
     library = SimpleNamespace(
         pi=math.pi, floor=math.floor, exp=math.exp, sin=math.sin, isnan=math.isnan, isinf=math.isinf, int64=int, float64=float,
         float32=float, float16=lambda v: np.float16(v).item(), where=lambda c, a, b: a if c else b, int32=int,
-        astype=lambda v, to: to(v),
+        astype=lambda v, to: to(v), bool=bool,
     )  # fmt: skip
     language = SimpleNamespace(
         function=lambda f: f, registers=Registers, unrolled=range, fma=lambda a, b, c: a * b + c, index=lambda *axis: (

@@ -212,7 +212,6 @@ def _parts(masked: Masked, inner: InnerItems, first: str, last: str, vector: Cal
         code.label(met)
     else:
         whole(False)
-    masked.values = outer
     ended = code.block
     after = code.fresh("after")
     code.do(f"br i1 {code.put(f'icmp slt i64 {end}, {last}')}, label %{part}, label %{after}")
