@@ -242,6 +242,9 @@ def test_a_branch_for_a_condition_from_the_host_is_taken_without_a_wait(waits: l
     assert twice.tolist() == [2.0, 4.0]
     assert less.tolist() == [0.0, 1.0]
     assert run(yes == no, x).tolist() == [0.0, 1.0]
+    for k, want in ((0, [0.0, 1.0]), (1, [2.0, 4.0]), (2, [2.0, 4.0])):  # of a comparison that may hold or not
+        assert run(sent([0, 5, 9])[k] > 3, x).tolist() == want
+        assert run(fb.astype(sent([0, 1, 1])[k], fb.bool), x).tolist() == want
     assert run(yes != no, x).tolist() == [2.0, 4.0]
 
 

@@ -61,7 +61,7 @@ def _copied(backend: Backend, device: Device | None, natives: Iterable[Any]) -> 
 def _condition(backend: Backend, pred: Any) -> bool:
     """The value of a condition, for which nothing waits if it came from the host."""
     known = backend.known_ranges([pred])
-    if known is not None and known[0] is not None:
+    if known is not None and known[0] is not None and known[0][0] == known[0][1]:
         return bool(known[0][0])
     return bool(backend.to_host(pred))
 
