@@ -43,3 +43,14 @@ def test_recomputations_that_wait_for_a_large_host_node_are_ordered_after_it(mon
     graph.outputs = (1, 2)
     kinds = segments.Kinds(graph, [None, DrawnMemory((), (frozenset(),))])
     assert kinds.arrange([0, 1]) == [0, 1]
+
+
+def test_a_large_host_node_is_computed_when_no_native_node_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_LARGE", 64)
+    graph = Graph([Aval((4, 6), fb.int64), Aval((3,), fb.int64)])
+    graph.add(OPS["sort_values"], 0, axis=1, descending=False)  # large
+    graph.add(OPS["sort_values"], 1, axis=0, descending=False)
+    graph.add(OPS["negative"], 3)
+    graph.outputs = (2, 4)
+    kinds = segments.Kinds(graph, [None, None, DrawnMemory((), (frozenset(),))])
+    assert kinds.arrange([0, 1, 2]) == [1, 2, 0]

@@ -20,6 +20,8 @@ from firebrick.core.errors import FirebrickError
 FILE = Path(__file__).with_name("bodies.txt")
 WIDE = {"group_size": 64}
 """Of templates of attention, whose items have fewer elements then, and shorter bodies."""
+MORE: dict[str, tuple[dict[str, Any], ...]] = {"row reduction": ({"lanes": 64}, {"group_size": 256, "lanes": 128})}
+"""Further constants: rows of more items than exchange values."""
 
 
 def changes(name: str) -> Iterator[dict[str, Any]]:
@@ -29,7 +31,7 @@ def changes(name: str) -> Iterator[dict[str, Any]]:
     yield first
     for constant, values in case.constants.items():
         yield from (first | {constant: v} for v in values[1:2] if constant not in first)
-    yield from case.more[:1]
+    yield from case.more[:1] if first else (*case.more, *MORE.get(name, ()))
 
 
 def body(name: str, changed: dict[str, Any]) -> str:
