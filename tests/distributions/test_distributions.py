@@ -506,6 +506,26 @@ def test_counts_of_many_draws(dtype: fb.DType, jit: bool) -> None:
         np.testing.assert_allclose(got.numpy(), wanted, rtol=40 * eps, atol=40 * eps)
 
 
+@pytest.mark.parametrize("n", [15, 16, 40])
+def test_the_slope_by_a_weight_of_0_is_that_of_the_sum(n: int) -> None:
+    k = fb.asarray([0.0, n // 2, n - n // 2], dtype=fb.float64)
+    for first in (0.0, 1e-12):
+        weights = fb.asarray([first, 0.5, 0.5], dtype=fb.float64)
+        slopes = fb.grad(lambda w: d.Multinomial(n, w).log_prob(k))(weights).numpy()
+        np.testing.assert_allclose(slopes, [-n, k.numpy()[1] * 2 - n, k.numpy()[2] * 2 - n], atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [2.0, 20.0, 1000.0])
+def test_the_slope_by_the_number_of_draws(n: float) -> None:
+    for k in (0.0, 1.0, n - 1, n):
+        for how in ({"probs": 0.6}, {"logits": math.log(1.5)}):
+            given = {key: fb.asarray(v, dtype=fb.float64) for key, v in how.items()}
+            got = fb.grad(lambda q, given=given, k=k: d.Binomial(q, **given).log_prob(k))(fb.asarray(n, dtype=fb.float64))
+            at = torch.tensor([n + 1, n - k + 1], dtype=torch.float64)
+            want = float(torch.digamma(at[0]) - torch.digamma(at[1])) + math.log(0.4)
+            assert got.item() == pytest.approx(want, rel=1e-9, abs=1e-9), (n, k)
+
+
 def test_densities_of_chances_that_are_0_or_1_and_of_extreme_logits() -> None:
     n, k = 100.0, fb.asarray([0.0, 30.0, 70.0, 100.0])
     assert d.Binomial(n, 0.0).log_prob(k).tolist() == [0.0, -math.inf, -math.inf, -math.inf]

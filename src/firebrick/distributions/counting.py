@@ -27,6 +27,7 @@ from firebrick.functions.elementwise import (
     greater,
     greater_equal,
     isfinite,
+    isinf,
     less,
     less_equal,
     log,
@@ -76,13 +77,15 @@ class _Event(Distribution):
         return 1.0 - self.probs if logits is None else sigmoid(-logits)
 
     def _log_of(self, events: Tensor, others: Tensor) -> Tensor:
-        """events · log p + others · log (1 - p), 0 where a factor is 0: there p may be 0 or 1, and gets no gradient."""
+        """events · log p + others · log (1 - p), 0 where a factor is 0 and the other -∞: such a p, 0 or 1, gets no gradient."""
         none, all_of = equal(events, 0.0), equal(others, 0.0)
         if "logits" in vars(self):
-            log_p, log_rest = where(none, 0.0, self._log_p), where(all_of, 0.0, self._log_rest)
+            log_p = where(logical_and(none, isinf(self._log_p)), 0.0, self._log_p)
+            log_rest = where(logical_and(all_of, isinf(self._log_rest)), 0.0, self._log_rest)
         else:
-            log_p, log_rest = log(where(none, 1.0, self.probs)), log1p(-where(all_of, 0.0, self.probs))
-        return where(none, 0.0, events * log_p) + where(all_of, 0.0, others * log_rest)
+            log_p = log(where(logical_and(none, equal(self.probs, 0.0)), 1.0, self.probs))
+            log_rest = log1p(-where(logical_and(all_of, equal(self.probs, 1.0)), 0.0, self.probs))
+        return events * log_p + others * log_rest
 
     def _uncertainty(self) -> Tensor:
         """-p · log p - (1 - p) · log (1 - p), whose slope is steep and finite where p is 0 or 1."""
@@ -410,16 +413,15 @@ class Multinomial(_Classes):
         each = all_(logical_and(greater_equal(x, 0.0), equal(x, floor(x))), axis=-1)
         possible = logical_and(each, equal(sum_(x, axis=-1), float(self.n)))
         k = where(possible[..., None], x, 0.0)
-        n, mean = float(self.n), self.probabilities * float(self.n)
+        n, weights = float(self.n), self._weights
+        mean = n * (self.probabilities if weights is None else weights / sum_(weights, axis=-1, keepdims=True))
         near = comparable(k, mean)  # whose terms would cancel with those of n
         few = where(near, 0.0, k)
-        if self._weights is None:
+        if weights is None:
             each = _of_log(few, self.logits)
         else:
             none = equal(few, 0.0)
-            each = where(none, 0.0, few * log(where(none, 1.0, self._weights))) - few * log(
-                sum_(self._weights, axis=-1, keepdims=True)
-            )
+            each = where(none, 0.0, few * log(where(none, 1.0, weights))) - few * log(sum_(weights, axis=-1, keepdims=True))
         if self.n < 16:
             return where(possible, math.lgamma(n + 1.0) + sum_(each - lgamma(few + 1.0), axis=-1), -math.inf)
         of_large = log_poisson(where(near, k, 16.0), where(near, mean, 16.0))

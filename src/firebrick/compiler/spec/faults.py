@@ -35,6 +35,8 @@ from firebrick.core.errors import FirebrickError, OutOfRangeError
 
 FIRST_PAYLOAD = 8
 """Bytes of a table before its first payload."""
+PAYLOAD = 8
+"""Bytes of a payload."""
 LARGEST_SITE, LARGEST_INDEX = (1 << 32) - 1, (1 << 63) - 1
 """What sites and indices are subtracted from."""
 
@@ -121,7 +123,7 @@ def table(sites: int) -> Table:
     Args:
         sites: How many sites it has payloads for.
     """
-    return np.zeros(FIRST_PAYLOAD // 8 + sites, np.uint64).view(np.uint32)  # uint64, so that payloads are aligned
+    return np.zeros((FIRST_PAYLOAD + PAYLOAD * sites) // 8, np.uint64).view(np.uint32)  # uint64, so that payloads are aligned
 
 
 def found(words: Table) -> Fault | None:
