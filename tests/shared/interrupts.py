@@ -7,6 +7,7 @@ and the call of a lock's ``__exit__``, where a trace function would be called: l
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from linecache import getline
@@ -64,7 +65,7 @@ def interrupted(call: Callable[[], Any], at: int | None, *files: str, opcodes: b
         opcodes: Whether each bytecode is a place, or each line.
     """
     found = _Places(at, files, opcodes)
-    trace, unraisable = sys.gettrace(), sys.unraisablehook
+    trace, unraisable, handler = sys.gettrace(), sys.unraisablehook, signal.getsignal(signal.SIGINT)
     sys.unraisablehook = lambda given: None if given.exc_type is Interrupted else unraisable(given)  # in a finalizer
     sys.settrace(found)
     try:
@@ -74,4 +75,6 @@ def interrupted(call: Callable[[], Any], at: int | None, *files: str, opcodes: b
     finally:
         sys.settrace(trace)
         sys.unraisablehook = unraisable
+        if signal.getsignal(signal.SIGINT) is not handler:  # a place where SIGINT itself is deferred, so no signal raises there
+            signal.signal(signal.SIGINT, handler)
     return found.count

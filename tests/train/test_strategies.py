@@ -417,7 +417,6 @@ def test_a_function_that_returns_no_pair_is_refused_with_the_remedy(result) -> N
 
 
 def test_an_interrupt_leaves_no_device_at_work() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever tests before have installed
     strategy, net, done = DataParallel(TWO), Net(), Event()
     batch = strategy.place(net, fb.optim.SGD(net, lr=0.1), data()).first()
 
@@ -429,13 +428,6 @@ def test_an_interrupt_leaves_no_device_at_work() -> None:
             done.set()
         return fb.cross_entropy(m(x), y), None
 
-    def interrupted() -> bool:
-        done.clear()
-        try:
-            strategy.grads(fn, net, batch)
-        except KeyboardInterrupt:
-            return True
-        return False
-
-    assert any(interrupted() for _ in range(3))  # Python loses the exception of a signal that comes during a finalizer
+    with pytest.raises(KeyboardInterrupt):
+        strategy.grads(fn, net, batch)
     assert done.is_set()
