@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -219,3 +221,24 @@ def test_ranges_that_were_proved_are_remembered_up_to_a_limit(monkeypatch: pytes
         assert not found.hold([(-200 - k, 3)])
     assert len(found._open) <= KEPT
     assert len(proofs) < 60 + 50
+
+
+def test_several_threads_prove_at_once() -> None:
+    found, before = Ranges(_labels(1000)), sys.getswitchinterval()
+
+    def prove(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        held = []
+        for _ in range(3000):
+            if rng.random() < 0.1:
+                found._proved.clear()
+            low, high = sorted(rng.integers(0, 1000, 2).tolist())
+            held += [found.hold([(low, high)]), not found.hold([(-5000 - low, high)])]
+        return all(held)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(prove, range(4)))
+    finally:
+        sys.setswitchinterval(before)

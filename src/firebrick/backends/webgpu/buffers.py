@@ -37,8 +37,7 @@ class Block:
         buffer: wgpu's object.
         size: Its bytes.
         used: Number of the last batch of commands that uses it; -1 if there is none.
-        written: Number of the last batch that writes it; -1 if it holds what was copied from the host. A batch may write it
-            several times only before an array of it is known to the host.
+        written: Number of the last batch that writes it; -1 if it holds what was copied from the host.
     """
 
     __slots__ = ("buffer", "size", "used", "written")
@@ -205,7 +204,7 @@ class DeviceArray:
         return known if known is not None and self.lease is not None and self.lease.block.written == self._written else None
 
     def know(self, least: int, most: int) -> None:
-        """Keep the range of the values that the array has now."""
+        """Keep the range of the values that the array has now. What writes there again in the same batch calls ``forget``."""
         if self.lease is not None:
             self._range, self._written = (least, most), self.lease.block.written
 

@@ -51,8 +51,9 @@ class Ranges:
         for n in reversed(graph.nodes):
             if used.isdisjoint(n.results):
                 continue
-            expression = None if n.op is CONSTANT or _moves(n) else self._expression(n)
-            if n.op is CONSTANT or _moves(n) or expression is not None:
+            elements_of_others = n.op is CONSTANT or _moves(n)
+            expression = None if elements_of_others else self._expression(n)
+            if elements_of_others or expression is not None:
                 self._steps.append((n, expression))
                 used.update(n.inputs)
         self._steps.reverse()
@@ -81,7 +82,8 @@ class Ranges:
         if not self._needs or not self._possible:
             return self._possible
         box = tuple(given)
-        if box in self._proved or any(_inside(box, known) for known in self._proved):
+        # lists, since another thread may remember a box meanwhile
+        if box in self._proved or any(_inside(box, known) for known in list(self._proved)):
             return True
         if box in self._open:
             return False
