@@ -182,3 +182,13 @@ def test_line_breaks_in_quotes_are_read_in_files_of_any_size(tmp_path: Path) -> 
     a, b = CSVDataset(path, {"a": "int64", "b": "int64"}).arrays
     assert (a == range(rows)).all()
     assert (b == a % 7).all()
+
+
+def test_leading_zeros_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.csv"
+    path.write_text("a,b\n" + "0" * 5000 + "16777216,3\n000,4\n", encoding="utf-8")
+    data = CSVDataset(path, {"a": "float32", "b": "int64"})
+    assert [float(data[k][0]) for k in range(2)] == [16777216.0, 0.0]
+    path.write_text("a,b\n" + "0" * 5000 + "16777217,3\n", encoding="utf-8")
+    with pytest.raises(LoaderError, match="would be read as 16777216"):
+        CSVDataset(path, {"a": "float32", "b": "int64"})

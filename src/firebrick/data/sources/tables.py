@@ -27,7 +27,7 @@ from firebrick.data.sources.optional import need
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str | tuple[str, ...], Any]
 _COMPRESSED = frozenset({".gz", ".bz2", ".br", ".lz4", ".zst"})  # what Arrow decompresses by its name
-_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_WHOLE = re.compile(r"\s*([+-]?)0*([0-9]+?)\s*")  # without leading zeros, which count to the digits that Python converts
 _BLOCKS = (2**20, 2**24, 2**28, 2**31 - 1)  # bytes; the last is the most that Arrow takes
 _TOO_LONG = ("straddles two block boundaries", "Empty CSV file or block")  # Arrow's errors of a row, and of a header
 _IGNORED, _PARQUET = (".", "_"), (b"PAR1", b"PARE")  # names that Arrow ignores in a folder; how a Parquet file begins
@@ -437,16 +437,18 @@ def _large(column: Any, kind: Any, arrow: Any) -> Array:
 
 def _check_whole(texts: list[str], rows: Array, values: Array, where: str) -> None:
     """Raise where a text is a whole number, and no value that was read from it."""
-    wrong = [i for i, text in enumerate(texts) if _WHOLE.fullmatch(text) and int(text) != int(values[i])]
+    whole = [(i, int(found[1] + found[2])) for i, text in enumerate(texts) if (found := _WHOLE.fullmatch(text))]
+    wrong = [(i, number) for i, number in whole if number != int(values[i])]
     if not wrong:
         return
-    text, value = texts[wrong[0]].strip(), values[wrong[0]]
+    at, number = wrong[0]
+    text, value = texts[at].strip(), values[at]
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-    exact = int(float(text)) == int(text)
-    wide = 'state "float64", or ' if exact else 'state "int64" if all are whole, or ' if abs(int(text)) < 2**63 else ""
+    exact = int(float(number)) == number
+    wide = 'state "float64", or ' if exact else 'state "int64" if all are whole, or ' if abs(number) < 2**63 else ""
     raise LoaderError(
         f"{where} holds what {value.dtype} can",
-        f"{text} in row {rows[wrong[0]]} (the first is 0), which would be read as {int(value)}{more}",
+        f"{text} in row {rows[at]} (the first is 0), which would be read as {int(value)}{more}",
         f"{wide}write {text}.0 in the file where rounding does no harm",
     )
 
