@@ -260,29 +260,26 @@ class Gpu:
     @_reported
     def read_all(self, arrays: Sequence[DeviceArray]) -> list[np.ndarray[Any, Any]]:
         """The values of arrays, those of small ones with one wait."""
-        found: list[np.ndarray[Any, Any] | None] = [None] * len(arrays)
-        small = [k for k, x in enumerate(arrays) if x.lease is not None and x.aval.nbytes <= _SMALL]
+        found: dict[int, np.ndarray[Any, Any]] = {}
+        small = [(k, x.lease) for k, x in enumerate(arrays) if x.lease is not None and x.aval.nbytes <= _SMALL]
         with self.lock:
-            for part in (small[k : k + _TOGETHER] for k in range(0, len(small), _TOGETHER)) if len(small) > 1 else ():
-                sizes = [padded(arrays[k].aval.nbytes) for k in part]
-                ends = list(accumulate(sizes))
-                made = self.array(Aval((ends[-1],), uint8))
-                assert made.lease is not None
-                encoder = self._commands()
-                for k, size, end in zip(part, sizes, ends, strict=True):
-                    lease = arrays[k].lease
-                    assert lease is not None
+            for begin in range(0, len(small) if len(small) > 1 else 0, _TOGETHER):
+                part = small[begin : begin + _TOGETHER]
+                starts = [0, *accumulate(padded(arrays[k].aval.nbytes) for k, _ in part)]
+                whole = self.array(Aval((starts[-1],), uint8))
+                assert whole.lease is not None
+                encoder, into = self._commands(), whole.lease.block
+                for (_, lease), start, end in zip(part, starts, starts[1:], strict=False):
                     if lease.block.written in self._dropped:
                         raise self._interrupted()
-                    encoder.copy_buffer_to_buffer(lease.block.buffer, 0, made.lease.block.buffer, end - size, size)
-                    self._use(lease)
-                self._use(made.lease)
-                made.lease.block.written = self._batch
-                whole = self.read(made)
-                for k, size, end in zip(part, sizes, ends, strict=True):
+                    encoder.copy_buffer_to_buffer(lease.block.buffer, 0, into.buffer, start, end - start)
+                self._use(whole.lease, *(lease for _, lease in part))
+                into.written = self._batch
+                host = self.read(whole)
+                for (k, _), start in zip(part, starts, strict=False):
                     aval = arrays[k].aval
-                    found[k] = whole[end - size : end - size + aval.nbytes].copy().view(aval.dtype.np).reshape(aval.shape)
-        return [self.read(x) if host is None else host for x, host in zip(arrays, found, strict=True)]
+                    found[k] = host[start : start + aval.nbytes].copy().view(aval.dtype.np).reshape(aval.shape)
+        return [found[k] if k in found else self.read(x) for k, x in enumerate(arrays)]
 
     @_reported
     def bytes_of(self, buffer: Any, size: int) -> Any:
