@@ -16,7 +16,7 @@ from firebrick.backends.webgpu.commands import Gpu
 from firebrick.compiler.kernel import Fault, Function, interpret
 from firebrick.compiler.spec.faults import LARGEST_SITE
 from firebrick.compiler.targets.wgsl.prepared import prepared
-from firebrick.compiler.targets.wgsl.shader import shader
+from firebrick.compiler.targets.wgsl.shader import Shader, shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 
@@ -31,12 +31,28 @@ def gpu() -> Gpu:
     return found
 
 
+def printed(function: Function, arrays: Mapping[str, Array], window: int) -> Shader:
+    """The shader of a kernel that is prepared.
+
+    Args:
+        function: The kernel.
+        arrays: Its arrays.
+        window: Bytes of bindings, into which arrays are split, or of larger ones if these were too many; 0 for whole arrays.
+    """
+    driver = gpu().measured
+    while True:
+        windows = [max(1, -(-arrays[a.name].nbytes // window)) if window else 1 for a in function.arrays]
+        if sum(windows) <= (driver.capabilities.buffers or 7):
+            return shader(function, contracts=driver.contracts, windows=windows, window=window)
+        window *= 2
+
+
 def run(
-    function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Any], grid: Sequence[int]
+    function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Any], grid: Sequence[int], window: int = 0
 ) -> tuple[dict[str, Array], Fault | None]:
-    """The arrays after a launch of a kernel that is prepared, and the fault that it reports."""
+    """The arrays after a launch of a kernel that is prepared, and the fault that it reports; ``window`` as of ``printed``."""
     g = gpu()
-    made = shader(function, contracts=g.measured.contracts)
+    made = printed(function, arrays, window)
     memory = {name: g.uploaded(x, Aval(x.shape, dtype(x.dtype))) for name, x in arrays.items()}
     g.clear_faults()
     if 0 not in grid:
@@ -51,23 +67,30 @@ def run(
     return {name: g.read(x) for name, x in memory.items()}, fault
 
 
-def ran(launch: Launch) -> tuple[Function, dict[str, Array], Fault | None]:
-    """The prepared kernel of a launch, its arrays after a launch on the device, and the fault that it reports."""
+def ran(launch: Launch, window: int = 0) -> tuple[Function, dict[str, Array], Fault | None]:
+    """The prepared kernel of a launch, its arrays after a launch on the device, and the fault that it reports; ``window`` as of
+    ``printed``."""
     function = prepared(launch.function, gpu().measured.capabilities, bounds_of_launch(launch))
     grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
-    return function, *run(function, launch.arrays, launch.scalars, grid)
+    return function, *run(function, launch.arrays, launch.scalars, grid, window)
 
 
-def check(launch: Launch) -> None:
-    """Compare a launch on the device with the interpreter of the same prepared kernel, bit by bit."""
+def check(launch: Launch, window: int = 0) -> str:
+    """Compare a launch on the device with the interpreter of the same prepared kernel, bit by bit; the shader's text.
+
+    Args:
+        launch: The launch.
+        window: As of ``printed``.
+    """
     if not gpu().measured.capabilities.denormals:
         pytest.skip("the driver flushes denormal numbers, which the interpreter does not")
-    function, got, fault = ran(launch)
+    function, got, fault = ran(launch, window)
     want = {name: x.copy() for name, x in launch.arrays.items()}
     words = {a.name: want[a.name].reshape(-1).view(dtype(a.dtype).np) for a in function.arrays}
     reported = interpret(function, words, launch.scalars, launch.grid, checked=False)
-    text = shader(function, contracts=gpu().measured.contracts).text
+    text = printed(function, launch.arrays, window).text
     assert fault == reported, text
     for name, x in want.items():
         differ = np.flatnonzero(bits(x.reshape(-1)) != bits(got[name].reshape(-1)))
         assert not differ.size, f"{name}{differ[:5]}: {got[name].reshape(-1)[differ[:5]]}, {x.reshape(-1)[differ[:5]]}\n{text}"
+    return text

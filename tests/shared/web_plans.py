@@ -74,7 +74,7 @@ class ExportedProgram:
         for launch in plan["launches"]:
             pipeline, layout = pipelines[launch["kernel"]]
             words = np.array(launch["words"], np.uint32)
-            resources = [{"buffer": self.buffers[b], "offset": 0, "size": n} for b, n in launch["arrays"]]
+            resources = [{"buffer": self.buffers[b], "offset": at, "size": n} for b, at, n in launch["bindings"]]
             resources.append(
                 {
                     "buffer": self.device.create_buffer_with_data(data=words, usage=usage.UNIFORM),
@@ -93,7 +93,7 @@ class ExportedProgram:
 
         text = (self.folder / kernel["file"]).read_text()
         assert hashlib.sha256(text.encode()).hexdigest() == kernel["sha256"]
-        types = ["read-only-storage" if a == "read" else "storage" for a in kernel["arrays"]]
+        types = ["read-only-storage" if a == "read" else "storage" for a in kernel["bindings"]]
         types += ["uniform", "storage"] if kernel["checks"] else ["uniform"]
         entries = [{"binding": k, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": t}} for k, t in enumerate(types)]
         layout = self.device.create_bind_group_layout(entries=entries)

@@ -37,7 +37,8 @@ class Capabilities:
         shared_bytes: Bytes of a group's shared memory.
         offset_alignment: Alignment of the offset of a buffer binding, in bytes.
         binding_bytes: Maximum size of a buffer binding, in bytes; None if unlimited.
-        buffers: Maximum number of buffers of a kernel; None if unlimited.
+        buffer_bytes: Maximum size of a buffer, in bytes; None if unlimited.
+        buffers: Maximum number of bindings of a kernel's arrays; None if unlimited.
     """
 
     int64: bool = True
@@ -60,6 +61,7 @@ class Capabilities:
     shared_bytes: int = 256 * 1024
     offset_alignment: int = 1
     binding_bytes: int | None = None
+    buffer_bytes: int | None = None
     buffers: int | None = None
 
 
@@ -70,7 +72,7 @@ CONSERVATIVE_GPU = Capabilities(
     int64=False, narrow_integers=False, float64=False, float16=False, exact_fma=False, exact_division=False, exact_sqrt=False,
     scaling=False, denormals=False, reassociates=True, nan_min_max=False, nan_comparisons=False, total_integers=False,
     saturating_casts=False, loop_iterations=65535, subgroup_sizes=(1, 1), group_items=256, shared_bytes=16 * 1024,
-    offset_alignment=256, binding_bytes=128 * 1024 * 1024, buffers=8,
+    offset_alignment=256, binding_bytes=128 * 1024 * 1024, buffer_bytes=256 * 1024 * 1024, buffers=8,
 )  # fmt: skip
 """The guaranteed capabilities of a GPU with WebGPU's default limits and any driver.
 

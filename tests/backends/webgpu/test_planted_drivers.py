@@ -221,7 +221,7 @@ class ShortBindings(PreparedLaunch):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        for k in range(len(self.sizes)):
+        for k in range(len(self.arrays)):
             self.entries[k].size = min(self.entries[k].size, 6 * MIB)
 
 

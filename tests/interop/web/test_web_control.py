@@ -266,9 +266,9 @@ def test_no_step_of_a_loop_writes_what_it_reads_or_what_its_rounds_share(tmp_pat
                     assert size % 4 == 0 <= min(plan["buffers"][source], plan["buffers"][goal]) - size
                     assert all(n % 4 == 0 for n in s["strides"])
                 for launch in plan["launches"][slice(*s.get("launches", (0, 0)))]:
-                    access = plan["kernels"][launch["kernel"]]["arrays"]
-                    written = {b for (b, _), a in zip(launch["arrays"], access, strict=True) if a == "read_write"}
-                    read = {b for (b, _), a in zip(launch["arrays"], access, strict=True) if a == "read"}
+                    access = plan["kernels"][launch["kernel"]]["bindings"]
+                    written = {b for (b, *_), a in zip(launch["bindings"], access, strict=True) if a == "read_write"}
+                    read = {b for (b, *_), a in zip(launch["bindings"], access, strict=True) if a == "read"}
                     assert not written & (read | kept)
                 for key in ("steps", "then", "else"):
                     walk(s.get(key, []))

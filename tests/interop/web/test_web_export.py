@@ -158,10 +158,23 @@ def test_wrong_indices_in_the_inputs_are_an_error_of_the_export(tmp_path: Path) 
 def test_arrays_beyond_the_default_limits_are_refused() -> None:
     from firebrick.core.aval import Aval
 
+    g = Graph([Aval((70_000, 1000), fb.float32)])
+    g.outputs = g.add(OPS["exp"], 0)
+    with pytest.raises(fb.UnsupportedError, match=r"exp: .* at most 268,435,456 bytes on this device \(received 280,000,000\)"):
+        web_plan(g)
+
+
+def test_arrays_beyond_a_binding_are_bound_as_windows() -> None:
+    from firebrick.core.aval import Aval
+
     g = Graph([Aval((40_000, 1000), fb.float32)])
     g.outputs = g.add(OPS["exp"], 0)
-    with pytest.raises(fb.UnsupportedError, match=r"exp: .* at most 134,217,728 bytes on this device \(received 160,000,000\)"):
-        web_plan(g)
+    plan = web_plan(g)
+    (launch,) = plan.launches
+    whole, rest = 128 << 20, 160_000_000 - (128 << 20)
+    assert [(at, size) for _, at, size in launch.bindings] == [(0, whole), (whole, rest)] * 2
+    g.outputs = g.add(OPS["where"], *g.add(OPS["greater"], 0, 0), 0, *g.outputs)
+    assert all(sum(k.windows) <= 7 for k in web_plan(g).kernels)
 
 
 def test_kernels_keep_to_the_default_limits() -> None:

@@ -111,13 +111,13 @@ def test_no_launch_writes_a_buffer_that_it_reads_and_outputs_are_no_inputs(tmp_p
         plan = json.loads((web.export(fn, inputs, tmp_path / str(k)).folder / "program.json").read_text())
         kept = {t["buffer"] for t in [*plan["inputs"], *plan["weights"]["tensors"]]}
         for launch in plan["launches"]:
-            access = plan["kernels"][launch["kernel"]]["arrays"]
-            written = [b for (b, _), a in zip(launch["arrays"], access, strict=True) if a == "read_write"]
-            read = {b for (b, _), a in zip(launch["arrays"], access, strict=True) if a == "read"}
+            access = plan["kernels"][launch["kernel"]]["bindings"]
+            written = [b for (b, *_), a in zip(launch["bindings"], access, strict=True) if a == "read_write"]
+            read = {b for (b, *_), a in zip(launch["bindings"], access, strict=True) if a == "read"}
             assert len(set(written)) == len(written)
             assert not read.intersection(written)
             assert not kept.intersection(written)
-            assert all(n <= plan["buffers"][b] for b, n in launch["arrays"])
+            assert all(at + n <= plan["buffers"][b] for b, at, n in launch["bindings"])
 
 
 def test_buffers_of_dead_values_are_used_again(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from firebrick.compiler.targets.wgsl.bindings import WORD
 from firebrick.core.aval import Aval
 
-WORD = 4
-"""Bytes that sizes of bindings and copies are multiples of."""
 KEPT = 64 << 20
 """Bytes of buffers that nothing owns up to which none is given back."""
 LEAST = 256

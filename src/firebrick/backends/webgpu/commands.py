@@ -24,11 +24,12 @@ from weakref import WeakSet
 import numpy as np
 
 from firebrick.backends.webgpu.adapters import PROCESSOR, Adapter, library
-from firebrick.backends.webgpu.buffers import WORD, Block, BufferPool, DeviceArray, Lease, padded
+from firebrick.backends.webgpu.buffers import Block, BufferPool, DeviceArray, Lease, padded
 from firebrick.backends.webgpu.launches import TABLE_BYTES, Chooser, Pipeline, PreparedLaunch, PreparedSegment, Recording
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
 from firebrick.backends.webgpu.replay import LaunchTable
+from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray, window_bytes
 from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import bool_, dtype, uint8, uint32
@@ -44,16 +45,6 @@ UNPROVED = 1 << 22
 """Bytes of a buffer up to which nothing is proved of the device's memory."""
 MARK = 0x5BD1E995
 """What positions in a buffer are combined with, to be values that no driver has by chance."""
-_MARKS = f"""
-@group(0) @binding(0) var<storage, read_write> a: array<u32>;
-@group(0) @binding(1) var<uniform> launch: array<vec4<u32>, 2>;
-@compute @workgroup_size(1) fn main(@builtin(workgroup_id) id: vec3<u32>) {{
-    let words = launch[1].x;
-    let at = select(select(words - 1u, words / 2u, id.x == 1u), 0u, id.x == 0u);
-    a[at] = at ^ {MARK:#x}u;
-}}
-"""
-"""Writes the first word of an array, one in the middle, and the last."""
 _GROUPS, _RECORDINGS = 4, 8
 """Maximum number of bind groups that a launch keeps, and of sets of buffers for which a segment keeps its rows."""
 _LIMITS = (
@@ -133,12 +124,11 @@ class Gpu:
         self._native = importlib.import_module("wgpu.backends.wgpu_native")
         self.adapter, self.index = adapter, index
         self._process = _process
-        limits = adapter.limits
+        limits = self._limits = adapter.limits
         self._device = adapter.handle.request_device_sync(
             label="firebrick", required_limits={name: limits[name] for name in _LIMITS}
         )
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-        self.binding_bytes = limits["max-storage-buffer-binding-size"]
         self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
         # launches and segments that keep bind groups, and these their buffers
         self._grouped: WeakSet[PreparedLaunch | PreparedSegment] = WeakSet()
@@ -179,23 +169,27 @@ class Gpu:
         except self._wgpu.GPUOutOfMemoryError as e:  # the pool tries once more
             raise MemoryError(str(e)) from e
         if size > self._proved:
-            self._prove(made, min(size, self.binding_bytes) // WORD)
+            self._prove(made, size // WORD)
             self._proved = size
         return made
 
     def _prove(self, buffer: Any, words: int) -> None:
-        """Let a kernel write the ends of a buffer that is larger than all before, and look whether the values are there.
+        """Let a kernel write the ends of each window of a buffer that is larger than all before, and look whether the values
+        are there.
 
         Drivers may offer memory that they do not have, or bind less than they are told to.
 
         Raises:
             ExecutionError: They are not.
         """
-        shader = Shader(_MARKS, (False,), False, 1, 0, ("uint32",))
-        launch = self.prepared(shader, [WORD * words], (words,), (3 * ITEMS,))
+        each = min(words, (window_bytes(self._limits["max-storage-buffer-binding-size"]) or 0) // WORD)
+        windows = min(-(-words // each), self._limits["max-storage-buffers-per-shader-stage"] - 1)
+        words = min(words, windows * each)
+        shader = Shader(_marks(windows, each), (False,), False, 1, 0, ("uint32",), 1, (windows,), WORD * each)
+        launch = self.prepared(shader, [WORD * words], (words,), (3 * windows * ITEMS,))
         self.launch(launch, [Lease(Block(buffer, WORD * words), deque())])
         self.submit()
-        for at in (0, words // 2, words - 1):
+        for at in (at for k in range(windows) for at in _marked(k * each, min(k * each + each, words))):
             found = np.frombuffer(self._device.queue.read_buffer(buffer, WORD * at, WORD), np.uint32)[0]
             if found != (at ^ MARK):
                 raise ExecutionError(
@@ -304,7 +298,8 @@ class Gpu:
             if found is None:
                 self._check()
                 more = ["uniform", "storage"] if shader.checks else ["uniform"]
-                found = self._pipelines[key] = self._compiled(shader.text, shader.access, more)
+                read = [r for r, n in zip(shader.access, shader.windows, strict=True) for _ in range(n)]
+                found = self._pipelines[key] = self._compiled(shader.text, read, more)
                 if len(self._pipelines) > _PIPELINES:
                     self._pipelines.popitem(last=False)
             else:
@@ -316,7 +311,7 @@ class Gpu:
 
         Args:
             text: WGSL.
-            read: For each array, whether it is only read.
+            read: For each binding of an array, whether it is only read.
             more: The types of further bindings.
         """
         wgpu, device = self._wgpu, self._device
@@ -357,9 +352,8 @@ class Gpu:
             self._check()
             words = shader.words(scalars, grid, site)
             held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
-            workgroups, quad = shader.workgroups(grid), WORD * shader.elements
-            sizes = [-(-size // quad) * quad for size in sizes]
-            return PreparedLaunch(pipeline, shader.access, sizes, held, shader.checks, workgroups, self._native)
+            bindings, workgroups = shader.bindings(sizes), shader.workgroups(grid)
+            return PreparedLaunch(pipeline, shader.access, bindings, held, shader.checks, workgroups, self._native)
 
     @_reported
     def launch(self, what: PreparedLaunch, arrays: Sequence[Lease | None]) -> None:
@@ -510,10 +504,10 @@ class Gpu:
             blocks: The buffers of its arrays, and that of a table of faults, if it is not that of the device.
         """
         if what.table is not None:
-            table = self._fault_table() if len(blocks) == len(what.sizes) else blocks[-1].buffer
+            table = self._fault_table() if len(blocks) == len(what.reads) else blocks[-1].buffer
             what.entries[what.table].buffer = table._internal
-        for k in range(len(what.sizes)):
-            what.entries[k].buffer = blocks[k].buffer._internal
+        for k, number in enumerate(what.arrays):
+            what.entries[k].buffer = blocks[number].buffer._internal
         made = self._native.lib.wgpuDeviceCreateBindGroup(self._device._internal, what.group)
         group = self._native.ffi.gc(made, self._release_group)
         return group, (what.address, self._table.address(made), *what.workgroups)
@@ -643,6 +637,31 @@ class Gpu:
                 "start the program again, from its last checkpoint if it trains",
             )  # fmt: skip
         return ExecutionError("wgpu takes what this engine records", text, "report this as a bug of the engine")
+
+
+def _marked(begin: int, end: int) -> tuple[int, int, int]:
+    """The words of a window that are marked: its first, one in the middle, and its last."""
+    return begin, (begin + end) // 2, end - 1
+
+
+def _marks(windows: int, each: int) -> str:
+    """The shader that marks words of each window of an array, of so many words but for the last."""
+    array = BoundArray("a", "u32", windows, each)
+    store = array.store("at", f"at ^ {MARK:#x}u")
+    return "\n".join(
+        [
+            *array.declarations(0, "read_write"),
+            f"@group(0) @binding({windows}) var<uniform> launch: array<vec4<u32>, 2>;",
+            *array.functions(store),
+            "@compute @workgroup_size(1) fn main(@builtin(workgroup_id) id: vec3<u32>) {",
+            f"    let begin = id.x / 3u * {each}u;",
+            f"    let end = min(begin + {each}u, launch[1].x);",
+            "    let at = select(select(end - 1u, (begin + end) / 2u, id.x % 3u == 1u), begin, id.x % 3u == 0u);",
+            f"    {store}",
+            "}",
+            "",
+        ]
+    )
 
 
 def _entry(binding: int, buffer: Any, size: int) -> dict[str, Any]:

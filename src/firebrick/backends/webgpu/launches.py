@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from firebrick.backends.webgpu.buffers import WORD, Block, padded
+from firebrick.backends.webgpu.buffers import Block
 from firebrick.backends.webgpu.lowering import SITES
+from firebrick.compiler.targets.wgsl.bindings import WORD
 
 TABLE_BYTES = WORD * (SITES + 1)
 """Bytes of a table of faults."""
@@ -53,34 +54,36 @@ class PreparedLaunch:
     Args:
         pipeline: The kernel.
         reads: For each array, whether it is only read.
-        sizes: Bytes of each array.
+        bindings: Of the arrays: the number of the array, offset and bytes.
         words: A buffer with the launch's words.
         checks: Whether it has a table of faults.
         workgroups: Along x and y.
 
     Attributes:
+        arrays: The number of the array of each binding.
         table: The binding of the table of faults; None without one.
     """
 
     __slots__ = (
-        "__weakref__", "_group", "_held", "address", "entries", "groups", "pipeline", "reads", "sizes", "table", "workgroups",
+        "__weakref__", "_group", "_held", "address", "arrays", "entries", "groups", "pipeline", "reads", "table", "workgroups",
         "writes",
     )  # fmt: skip
 
     def __init__(
-        self, pipeline: Pipeline, reads: Sequence[bool], sizes: Sequence[int], words: Any, checks: bool,
+        self, pipeline: Pipeline, reads: Sequence[bool], bindings: Sequence[tuple[int, int, int]], words: Any, checks: bool,
         workgroups: tuple[int, int], native: Any,
     ) -> None:  # fmt: skip
         ffi, self.reads = native.ffi, tuple(reads)
         self.writes = tuple(k for k, read in enumerate(self.reads) if not read)
         self.address = int(ffi.cast("intptr_t", pipeline.pipeline._internal))
-        self.pipeline, self.sizes, self.workgroups = pipeline, tuple(sizes), workgroups
+        self.pipeline, self.workgroups = pipeline, workgroups
+        self.arrays = tuple(number for number, _, _ in bindings)
         self.entries = ffi.new("WGPUBindGroupEntry[]", pipeline.bindings)
         for k in range(pipeline.bindings):
             self.entries[k].binding = k
-        for k, size in enumerate(sizes):
-            self.entries[k].size = max(padded(size), WORD)
-        k = len(self.sizes)
+        for k, (_, offset, size) in enumerate(bindings):
+            self.entries[k].offset, self.entries[k].size = offset, size
+        k = len(bindings)
         self.entries[k].buffer, self.entries[k].size = words._internal, words.size
         self.table = k + 1 if checks else None
         if checks:

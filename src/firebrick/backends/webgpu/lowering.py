@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from firebrick.backends.webgpu.buffers import padded
 from firebrick.backends.webgpu.probes import LONGEST, Measured
 from firebrick.compiler.fusion.facts import ALONE, COLUMNS, CONTRACT, MAP, ROWS
 from firebrick.compiler.fusion.policy import FusionPolicy
@@ -29,6 +30,7 @@ from firebrick.compiler.spec.faults import FaultSite, sites_of
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.targets.wgsl import attention_by_products
+from firebrick.compiler.targets.wgsl.bindings import window_bytes, windows_of
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR
 from firebrick.compiler.targets.wgsl.prepared import prepared
@@ -151,11 +153,11 @@ def lowered(
     bytes_of = {Buffer(INPUT, k): a.nbytes for k, a in enumerate(inputs)}
     bytes_of |= {Buffer(RESULT, k): a.nbytes for k, a in enumerate(results)}
     bytes_of |= {Buffer(TEMPORARY, k): a.nbytes for k, a in enumerate(temporaries)}
-    limit = driver.capabilities.binding_bytes
+    limit = driver.capabilities.buffer_bytes
     for nbytes in bytes_of.values():
-        if limit is not None and nbytes > limit:
+        if limit is not None and padded(nbytes) > limit:
             raise UnsupportedError(
-                f"arrays of a kernel have at most {limit:,} bytes on this device",
+                f"an array has at most {limit:,} bytes on this device",
                 f"{nbytes:,}",
                 "split the array along an axis",
             )
@@ -233,18 +235,26 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
     scalars = tuple((1 if a == 0 < v else a, b) for v, (a, b) in zip(s.scalars, _rounded(s.scalars), strict=True))
     rounded = scalars, _rounded([n - 1 for n in grid]), _rounded(elements)
     # bindings of whole quads may be larger than the largest buffer, whose size may be no multiple of theirs
-    limit = driver.capabilities.binding_bytes
-    room = driver.quads and (limit is None or max(sizes) <= limit // _QUAD_BYTES * _QUAD_BYTES)
+    largest, limit = driver.capabilities.buffer_bytes, driver.capabilities.binding_bytes
+    room = driver.quads and (largest is None or max(sizes) <= largest // _QUAD_BYTES * _QUAD_BYTES)
+    windows = tuple(windows_of(n, limit) for n in sizes)
+    bindings = driver.capabilities.buffers
+    if limit is not None and bindings is not None and max(windows) > 1 and sum(windows) > bindings:
+        raise UnsupportedError(
+            f"kernel {f.name}: at most {bindings} bindings of at most {limit:,} bytes on this device",
+            f"{sum(windows)} for arrays of {', '.join(f'{n:,}' for n in sizes)} bytes",
+            "split the arrays along an axis",
+        )
     quads = room and len(grid) == 1 and grid[0] >= QUADS
     fours = _fours(s) if room and max(elements) >= ROWS_OF_QUADS else None
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
-        key = f, driver.capabilities, quads, fours, *map(tuple, numbers)
+        key = f, driver.capabilities, quads, fours, windows, *map(tuple, numbers)
         with _lock:
             found = _shaders.get(key)
         if found is None:
             try:
                 made = prepared(f, driver.capabilities, _bounds(f, *numbers))
-                found = shader(made, contracts=driver.contracts, quads=quads, fours=fours)
+                found = shader(made, True, driver.contracts, quads, fours, windows, window_bytes(limit) or 0)
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise

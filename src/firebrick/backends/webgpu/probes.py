@@ -82,7 +82,7 @@ def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
         group_items=limits["max-compute-invocations-per-workgroup"],
         shared_bytes=limits["max-compute-workgroup-storage-size"],
         offset_alignment=limits["min-storage-buffer-offset-alignment"],
-        binding_bytes=limits["max-storage-buffer-binding-size"],
+        binding_bytes=limits["max-storage-buffer-binding-size"], buffer_bytes=limits["max-buffer-size"],
         buffers=limits["max-storage-buffers-per-shader-stage"] - 1,  # one is the table of faults
     )  # fmt: skip
     contracts = not exact.pop("products in sums")

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from firebrick.backends.webgpu.buffers import WORD, padded
+from firebrick.backends.webgpu.buffers import padded
 from firebrick.backends.webgpu.web_program import WebCond, WebCopy, WebScan, WebStep, WebWhile
+from firebrick.compiler.targets.wgsl.bindings import WORD
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, float32, int32
 from firebrick.core.op import Op

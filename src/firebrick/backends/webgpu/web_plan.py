@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.webgpu.buffers import WORD, padded
+from firebrick.backends.webgpu.buffers import padded
 from firebrick.backends.webgpu.lowering import POLICY, SITES, LoweredGroup, kind_of, lowered_body, lowered_view
 from firebrick.backends.webgpu.probes import Measured
 from firebrick.backends.webgpu.web_control import Emitted, control_steps, graphs_of, with_whole_words
@@ -26,6 +26,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.targets.wgsl.bindings import WORD
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.core.views import View, row_major
@@ -287,8 +288,8 @@ class _Scope:
             raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
         steps: list[WebStep] = []
         for s in group.launches:
-            arrays = tuple((buffers[k], max(padded(size), WORD)) for k, size in zip(s.arrays, s.sizes, strict=True))
+            bindings = tuple((buffers[s.arrays[k]], offset, size) for k, offset, size in s.shader.bindings(s.sizes))
             words = tuple(map(int, s.shader.words(s.scalars, s.grid, first)))
-            steps.append(WebLaunch(self.program.kernel(s.shader), name, arrays, words, s.shader.workgroups(s.grid)))
+            steps.append(WebLaunch(self.program.kernel(s.shader), name, bindings, words, s.shader.workgroups(s.grid)))
         self.release(temporaries)
         return steps

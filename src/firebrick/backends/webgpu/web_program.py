@@ -22,14 +22,14 @@ class WebLaunch:
     Attributes:
         kernel: Number of its kernel.
         name: The operations that it belongs to.
-        arrays: For each array of the kernel, its buffer and its bytes.
+        bindings: For each binding of the kernel's arrays, the buffer, the offset and the bytes.
         words: Of the uniform buffer, uint32.
         workgroups: Along x and y.
     """
 
     kernel: int
     name: str
-    arrays: tuple[tuple[int, int], ...]
+    bindings: tuple[tuple[int, int, int], ...]
     words: tuple[int, ...]
     workgroups: tuple[int, int]
 

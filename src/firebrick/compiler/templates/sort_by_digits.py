@@ -80,8 +80,7 @@ def sort_by_digits(spec: Sort, capabilities: Capabilities, group_size: int, each
         group_size: Items of a group, a multiple of 32.
         each: Elements of an item.
     """
-    count, limit = spec.outer * spec.size * spec.inner, capabilities.binding_bytes
-    if spec.dtype not in _KEYS or not count * spec.kept or (limit is not None and 4 * count > limit):
+    if spec.dtype not in _KEYS or not spec.outer * spec.size * spec.inner * spec.kept:
         return None
     return _SortByDigits(spec, capabilities, group_size, each).form()
 

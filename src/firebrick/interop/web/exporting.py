@@ -34,6 +34,7 @@ import safetensors.numpy
 from firebrick.backends.registry import find_device
 from firebrick.backends.webgpu.web_plan import web_plan
 from firebrick.backends.webgpu.web_program import WebCond, WebCopy, WebLaunch, WebPlan, WebScan, WebStep
+from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ConfigError, DTypeError, FirebrickError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -42,7 +43,7 @@ from firebrick.graph.standalone import Standalone, standalone
 from firebrick.ir import Graph
 from firebrick.nn import Module
 
-FORMAT = 2
+FORMAT = 3
 """Of ``program.json``."""
 TOLERANCES = {"float32": 1e-3, "float16": 4e-3, "bfloat16": 3e-2}
 """How far results of the self-test may be from the reference, relative to the largest of them, by dtype; others are equal.
@@ -199,11 +200,11 @@ class _Content:
             "selftest": _hashed("selftest.safetensors", files)
             | {"tolerances": {x["name"]: TOLERANCES.get(x["dtype"], 0.0) for x in results}},
             "kernels": [
-                _hashed(file, files) | {"arrays": ["read" if r else "read_write" for r in s.access], "checks": s.checks}
+                _hashed(file, files) | {"bindings": _bindings(s), "checks": s.checks}
                 for file, s in zip(kernels, plan.kernels, strict=True)
             ],
             "launches": [
-                {"kernel": x.kernel, "name": x.name, "arrays": x.arrays, "words": x.words, "workgroups": x.workgroups}
+                {"kernel": x.kernel, "name": x.name, "bindings": x.bindings, "words": x.words, "workgroups": x.workgroups}
                 for x in plan.launches
             ],
             "steps": _steps(plan.steps, itertools.count()),
@@ -219,11 +220,11 @@ class _Content:
 
     def _limits(self) -> dict[str, int]:
         """What the program needs of a GPU, by WebGPU's names; each is at most its default."""
-        arrays = [size for x in self.plan.launches for _, size in x.arrays]
+        sizes = [size for x in self.plan.launches for _, _, size in x.bindings]
         return {
-            "maxStorageBufferBindingSize": max(arrays, default=4),
+            "maxStorageBufferBindingSize": max(sizes, default=4),
             "maxBufferSize": max(self.plan.buffers, default=4),
-            "maxStorageBuffersPerShaderStage": max((len(s.access) + s.checks for s in self.plan.kernels), default=0),
+            "maxStorageBuffersPerShaderStage": max((sum(s.windows) + s.checks for s in self.plan.kernels), default=0),
         }
 
     def _selftest(self) -> dict[str, Array]:
@@ -239,6 +240,11 @@ class _Content:
                 raise error
         found = {f"input.{name}": x.numpy() for name, x in zip(self.names, self.given, strict=True)}
         return found | {f"output.{path}": values[v] for path, v in self.program.results}
+
+
+def _bindings(shader: Shader) -> list[str]:
+    """The access of each binding of a kernel's arrays."""
+    return ["read" if read else "read_write" for read, n in zip(shader.access, shader.windows, strict=True) for _ in range(n)]
 
 
 def _computed(graph: Graph, inputs: Sequence[Array]) -> list[Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firebrick.compiler.targets.wgsl.bindings import BoundArray
 from firebrick.compiler.targets.wgsl.operations import TYPES
 
 NARROW = {"bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16}
@@ -23,12 +24,21 @@ class ElementMemory:
         dtype: In memory.
         shared: Whether it is an array of a group: each element has a word, and is not packed.
         atomic: Whether its words are changed by atomic operations.
+        windows: Number of its bindings.
+        window: Bytes of each but the last; 0 for a single one.
     """
 
     name: str
     dtype: str
     shared: bool = False
     atomic: bool = False
+    windows: int = 1
+    window: int = 0
+
+    @property
+    def words(self) -> BoundArray:
+        """Its words, or its elements if they are not packed."""
+        return BoundArray(self.name, self.type, self.windows, self.window // 4)
 
     @property
     def bits(self) -> int:
@@ -53,12 +63,12 @@ class ElementMemory:
     def read(self, index: str) -> str:
         """The element at an index, u32, as an expression."""
         if not self.bits:
-            found = self._word(index)
+            found = self.words.load(index)
             if self.dtype == "bool":
                 return f"({found} != 0u)"
             return f"bitcast<f32>({found})" if self.atomic and self.dtype == "float32" else found
         each = 32 // self.bits
-        bits = f"({self._word(f'{index} / {each}u')} >> (({index} % {each}u) * {self.bits}u))"
+        bits = f"({self.words.load(f'{index} / {each}u')} >> (({index} % {each}u) * {self.bits}u))"
         if self.dtype == "bool":
             return f"(({bits} & 0xffu) != 0u)"
         if self.dtype.startswith("int"):
@@ -71,19 +81,14 @@ class ElementMemory:
         if not self.bits:
             value = f"u32({value})" if self.dtype == "bool" else value
             value = f"bitcast<u32>({value})" if self.atomic and self.dtype == "float32" else value
-            to = f"{self.name}[{index}]"
-            return [f"atomicStore(&{to}, {value});"] if self.atomic else [f"{to} = {value};"]
+            return [self.words.store(index, value)]
         each, mask = 32 // self.bits, (1 << self.bits) - 1
         value = f"bitcast<u32>({value})" if self.dtype.startswith("int") else f"u32({value})"
-        shift, to = f"(({index} % {each}u) * {self.bits}u)", f"&{self.name}[{index} / {each}u]"
+        shift, to = f"(({index} % {each}u) * {self.bits}u)", f"{index} / {each}u"
         return [
-            f"atomicAnd({to}, ~({mask:#x}u << {shift}));",
-            f"atomicOr({to}, ({value} & {mask:#x}u) << {shift});",
+            self.words.atomic("And", to, f"~({mask:#x}u << {shift})") + ";",
+            self.words.atomic("Or", to, f"({value} & {mask:#x}u) << {shift}") + ";",
         ]
-
-    def _word(self, index: str) -> str:
-        found = f"{self.name}[{index}]"
-        return f"atomicLoad(&{found})" if self.atomic else found
 
 
 FOUR = 4
@@ -97,10 +102,19 @@ class QuadMemory:
     Attributes:
         name: Of the variable.
         dtype: In memory.
+        windows: Number of its bindings.
+        window: Bytes of each but the last; 0 for a single one.
     """
 
     name: str
     dtype: str
+    windows: int = 1
+    window: int = 0
+
+    @property
+    def quads(self) -> BoundArray:
+        """Its quads."""
+        return BoundArray(self.name, self.type, self.windows, self.window // (self._bits // 8 * FOUR))
 
     @property
     def _bits(self) -> int:

@@ -41,6 +41,7 @@ from firebrick.compiler.kernel.ir import (
     While,
     statements,
 )
+from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray
 from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, operation
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW, ElementMemory, QuadMemory
 from firebrick.compiler.targets.wgsl.quads import LoopQuads, in_quads
@@ -66,6 +67,8 @@ class Shader:
         scalars: The dtypes of its scalars.
         elements: Elements of the grid that an item computes: the last items may read and store up to three behind the end of an
             array, so bindings are of whole quads.
+        windows: For each array the number of its bindings.
+        window: Bytes of each binding of an array but its last; 0 if all have one.
     """
 
     text: str
@@ -75,6 +78,22 @@ class Shader:
     group: int
     scalars: tuple[str, ...]
     elements: int = 1
+    windows: tuple[int, ...] = ()
+    window: int = 0
+
+    def bindings(self, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+        """The bindings of a launch: the number of the array, the offset, and the size, in bytes, a multiple of four.
+
+        Args:
+            sizes: Bytes of each array.
+        """
+        found, whole = [], WORD * self.elements
+        for k, size in enumerate(sizes):
+            end = max(-(-size // whole) * whole, WORD)
+            for j in range(self.windows[k]):
+                begin = j * self.window
+                found.append((k, begin, end - begin if j + 1 == self.windows[k] else self.window))
+        return found
 
     def words(self, scalars: Sequence[float], grid: Sequence[int], site: int = 0) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The words of a launch, uint32, a multiple of four.
@@ -106,7 +125,8 @@ class Shader:
 
 
 def shader(
-    function: Function, fences: bool = True, contracts: bool = True, quads: bool = False, fours: Collection[str] | None = None
+    function: Function, fences: bool = True, contracts: bool = True, quads: bool = False, fours: Collection[str] | None = None,
+    windows: Sequence[int] = (), window: int = 0,
 ) -> Shader:  # fmt: skip
     """The shader of a kernel.
 
@@ -116,23 +136,30 @@ def shader(
         contracts: Whether the driver may round a product and a sum once; if not, a product in a sum is not fenced.
         quads: Whether an item computes four elements, if the kernel is one of ``in_quads``.
         fours: Scalars that are multiples of four, by which loops of rows are taken in quads; None for no such loops.
+        windows: For each array the number of its bindings; by default one.
+        window: Bytes of each binding of an array but its last.
     """
     own = in_quads(function) if quads else frozenset[str]()
     loops = LoopQuads(function, fours) if fours is not None and not own else None
-    return _ShaderPrinter(function, fences, contracts, own, loops).shader()
+    counts = tuple(windows) or (1,) * len(function.arrays)
+    return _ShaderPrinter(function, fences, contracts, own, loops, counts, window if max(counts, default=1) > 1 else 0).shader()
 
 
 class _ShaderPrinter:
     """Prints one kernel."""
 
     def __init__(
-        self, function: Function, fences: bool, contracts: bool, quads: frozenset[str], loops: LoopQuads | None
+        self, function: Function, fences: bool, contracts: bool, quads: frozenset[str], loops: LoopQuads | None,
+        windows: tuple[int, ...], window: int,
     ) -> None:  # fmt: skip
         self.function, self.fences, self.contracts = function, fences, contracts
-        self.loops = loops
+        self.loops, self.windows, self.window = loops, windows, window
         self.items = bool(quads)  # whether an item computes a quad
         inside = quads or (loops.arrays if loops else frozenset())
-        self.quads = {a.name: QuadMemory(f"a_{a.name}", a.dtype) for a in function.arrays if a.name in inside}
+        counts = dict(zip((a.name for a in function.arrays), windows, strict=True))
+        self.quads = {
+            a.name: QuadMemory(f"a_{a.name}", a.dtype, counts[a.name], window) for a in function.arrays if a.name in inside
+        }
         self.element = 0  # of a quad, which the statements are of
         self.held: dict[tuple[str, Expr], str] = {}  # arrays and indices → quads that were read
         self.lines: list[str] = []
@@ -145,7 +172,7 @@ class _ShaderPrinter:
         self.memory: dict[str, ElementMemory] = {}
         for a in function.arrays:
             atomic = a.name in changed or (a.dtype in NARROW and a.access != "read")
-            self.memory[a.name] = ElementMemory(f"a_{a.name}", a.dtype, False, atomic)
+            self.memory[a.name] = ElementMemory(f"a_{a.name}", a.dtype, False, atomic, counts[a.name], window)
         for s in function.shared:
             self.memory[s.name] = ElementMemory(f"s_{s.name}", s.dtype, True, s.name in changed)
 
@@ -160,6 +187,7 @@ class _ShaderPrinter:
         text = "\n".join(
             [
                 *self._globals(checks, -(-words // 4)),
+                *self._windows("\n".join(self.lines)),
                 "@compute @workgroup_size(" + str(f.group or ITEMS) + ")",
                 "fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,",
                 "        @builtin(local_invocation_index) own: u32) {",
@@ -172,14 +200,24 @@ class _ShaderPrinter:
         )
         access = tuple(a.access == "read" for a in f.arrays)
         elements = FOUR if self.items else 1
-        return Shader(text, access, checks, len(f.outer) + 1, f.group, tuple(s.dtype for s in f.scalars), elements)
+        return Shader(
+            text,
+            access,
+            checks,
+            len(f.outer) + 1,
+            f.group,
+            tuple(s.dtype for s in f.scalars),
+            elements,
+            self.windows,
+            self.window,
+        )
 
     def _quads(self, body: Sequence[Statement]) -> None:
         """The statements for each element of a quad, between reads and stores of whole quads."""
         own = local(self.function.item, "int32")
         values = [s.value for s in body if isinstance(s, Let | Store)]
         for name in sorted({str(e.value) for e in walk(values) if e.op == "element"} & self.quads.keys()):
-            self.put(f"let q_{name} = {self.quads[name].name}[quad];")
+            self.put(f"let q_{name} = {self.quads[name].quads.load('quad')};")
             self.held[name, own] = f"q_{name}"
         self._four(body, f"v_{self.function.item}", "first", {s.array: "quad" for s in body if isinstance(s, Store)})
 
@@ -202,7 +240,7 @@ class _ShaderPrinter:
                 stored[name] = quad
             else:
                 self.held[name, at] = self._fresh("q")
-                self.put(f"let {self.held[name, at]} = {self.quads[name].name}[{quad}];")
+                self.put(f"let {self.held[name, at]} = {self.quads[name].quads.load(quad)};")
         self._four(s.body, f"v_{s.name}", counter, stored)
         self.held = before
         self.indent -= 1
@@ -222,18 +260,17 @@ class _ShaderPrinter:
             self.put("}")
         for name, quad in sorted(stored.items()):
             m = self.quads[name]
-            self.put(f"{m.name}[{quad}] = {m.quad([f's_{name}_{k}' for k in range(FOUR)])};")
+            self.put(m.quads.store(quad, m.quad([f"s_{name}_{k}" for k in range(FOUR)])))
 
     # declarations
 
     def _globals(self, checks: bool, words: int) -> list[str]:
         f = self.function
-        lines = []
-        for k, a in enumerate(f.arrays):
-            m = self.quads.get(a.name) or self.memory[a.name]
-            access = "read" if a.access == "read" else "read_write"
-            lines.append(f"@group(0) @binding({k}) var<storage, {access}> {m.name}: array<{m.type}>;")
-        count = len(f.arrays)
+        lines: list[str] = []
+        count = 0
+        for a, bound in zip(f.arrays, self._bound(), strict=True):
+            lines += bound.declarations(count, "read" if a.access == "read" else "read_write")
+            count += bound.windows
         lines.append(f"@group(0) @binding({count}) var<uniform> launch: array<vec4<u32>, {words}>;")
         if checks:
             lines.append(f"@group(0) @binding({count + 1}) var<storage, read_write> faults: array<atomic<u32>>;")
@@ -242,6 +279,14 @@ class _ShaderPrinter:
             lines.append(f"var<workgroup> {m.name}: array<{m.type}, {s.extent}>;")
         lines += [f"var<workgroup> exchange_{t}: array<{t}, {f.group}>;" for t in sorted(self.exchanges)]
         return lines
+
+    def _bound(self) -> list[BoundArray]:
+        """The arrays as they are bound."""
+        return [self.quads[a.name].quads if a.name in self.quads else self.memory[a.name].words for a in self.function.arrays]
+
+    def _windows(self, text: str) -> list[str]:
+        """The functions by which a text accesses arrays of several windows."""
+        return [line for bound in self._bound() for line in bound.functions(text)]
 
     def _opening(self) -> list[str]:
         """The locals that each shader begins with."""
@@ -363,12 +408,12 @@ class _ShaderPrinter:
     def _atomic(self, s: Atomic) -> None:
         m = self.memory[s.array]
         at, value = self.values(s.index, s.value)
-        to, name = f"&{m.name}[u32({at})]", f"v_{s.name}" if s.name else self._fresh("before")
+        to, name = f"u32({at})", f"v_{s.name}" if s.name else self._fresh("before")
         if m.dtype == "float32" and s.op != "exchange":
             self._float_atomic(s, m, to, name, value)
             return
         value = f"bitcast<u32>({value})" if m.dtype == "float32" else value
-        call = f"atomic{s.op.title()}({to}, {value})"
+        call = m.words.atomic(s.op.title(), to, value)
         if s.name:
             self.put(f"var {name} = {f'bitcast<f32>({call})' if m.dtype == 'float32' else call};")
         else:
@@ -386,9 +431,9 @@ class _ShaderPrinter:
             "max": f"select(select({value}, {x}, {x} > {value}), select({value}, {x}, {nan.format(x)}),"
             f" {nan.format(x)} || {nan.format(value)})",
         }[s.op]
-        self.put(f"var {old} = atomicLoad({to});")
+        self.put(f"var {old} = {m.words.load(to)};")
         self.put("loop {")
-        self.put(f"    let {tried} = atomicCompareExchangeWeak({to}, {old}, bitcast<u32>({combined}));")
+        self.put(f"    let {tried} = {m.words.atomic('CompareExchangeWeak', to, old, f'bitcast<u32>({combined})')};")
         self.put(f"    if ({tried}.exchanged) {{ break; }}")
         self.put(f"    {old} = {tried}.old_value;")
         self.put("}")
@@ -398,10 +443,10 @@ class _ShaderPrinter:
     def _compare_exchange(self, s: CompareExchange) -> None:
         m = self.memory[s.array]
         at, expected, value = self.values(s.index, s.expected, s.value)
-        to, tried = f"&{m.name}[u32({at})]", self._fresh("tried")
+        tried = self._fresh("tried")
         self.put(f"var v_{s.name}: {TYPES[s.value.dtype]};")
         self.put("loop {")  # the weak form may fail although the element has the expected value
-        self.put(f"    let {tried} = atomicCompareExchangeWeak({to}, {expected}, {value});")
+        self.put(f"    let {tried} = {m.words.atomic('CompareExchangeWeak', f'u32({at})', expected, value)};")
         self.put(f"    v_{s.name} = {tried}.old_value;")
         self.put(f"    if ({tried}.exchanged || {tried}.old_value != {expected}) {{ break; }}")
         self.put("}")

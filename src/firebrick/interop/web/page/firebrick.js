@@ -11,7 +11,7 @@
  */
 
 /** The plan's format that this file reads. */
-const FORMAT = 2;
+const FORMAT = 3;
 
 /** Launches and copies after which what is recorded is submitted, so that the GPU begins while the rest is recorded. */
 const MOST_COMMANDS = 2000;
@@ -270,7 +270,7 @@ export class Program {
       this.#write(w.buffer, found.data);
     }
     const pipelines = await this.#guarded("compile the program's kernels", () => Promise.all(plan.kernels.map(async (k, i) => {
-      const types = [...k.arrays.map((a) => (a === "read" ? "read-only-storage" : "storage")), "uniform"];
+      const types = [...k.bindings.map((a) => (a === "read" ? "read-only-storage" : "storage")), "uniform"];
       if (k.checks) types.push("storage");
       const layout = device.createBindGroupLayout({
         entries: types.map((type, binding) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type } })),
@@ -287,7 +287,7 @@ export class Program {
         const words = Uint32Array.from(launch.words);
         const uniform = device.createBuffer({ size: words.byteLength, usage: UNIFORM | COPY_DST });
         device.queue.writeBuffer(uniform, 0, words);
-        const resources = launch.arrays.map(([buffer, size]) => ({ buffer: this.#buffers[buffer], offset: 0, size }));
+        const resources = launch.bindings.map(([buffer, offset, size]) => ({ buffer: this.#buffers[buffer], offset, size }));
         resources.push({ buffer: uniform });
         if (plan.kernels[launch.kernel].checks) resources.push({ buffer: this.#faults });
         const entries = resources.map((resource, binding) => ({ binding, resource }));
