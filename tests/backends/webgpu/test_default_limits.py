@@ -38,19 +38,20 @@ class LeastAdapter:
 @pytest.fixture
 def least(anew: fb.Device, monkeypatch: pytest.MonkeyPatch) -> fb.Device:
     a = adapters()[0]
-    made = Adapter(LeastAdapter(a.handle), a.api, a.name, a.driver, a.kind)
+    made = Adapter(LeastAdapter(a.handle), a.api, a.name, a.driver, "IntegratedGPU")
     monkeypatch.setattr(engine, "adapters", lambda: (made,))
     return anew
 
 
 def test_the_driver_holds_the_engine_to_the_default_limits(least: fb.Device) -> None:
-    """The test below can fail: what needs more is refused by wgpu."""
+    """The test below can fail: what needs more is refused by wgpu. The forms of kernels are those of GPUs."""
     device = least.backend.groups(least).gpu._device
     for name, value in DEFAULTS.items():
         assert device.limits[name] == value, name
     assert "shader-f16" not in device.features
     c = least.backend.groups(least).gpu.measured.capabilities
     assert (c.buffers, c.binding_bytes, c.shared_bytes) == (7, 128 << 20, 16 << 10)
+    assert not least.backend.groups(least).gpu.measured.processor
     assert (c.buffers, c.group_items) == (PAGE.capabilities.buffers, PAGE.capabilities.group_items)
 
 

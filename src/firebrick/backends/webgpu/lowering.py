@@ -29,7 +29,7 @@ from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import FaultSite, sites_of
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
-from firebrick.compiler.targets.wgsl import attention_by_products
+from firebrick.compiler.targets.wgsl import attention_by_products, rows_by_groups
 from firebrick.compiler.targets.wgsl.bindings import window_bytes, windows_of
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR
@@ -294,6 +294,8 @@ def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
         return attention_by_products.attention_by_products(spec, driver.processor)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
         return staged(spec, parts)
+    if isinstance(spec, Nest) and not driver.processor and rows_by_groups.pays(spec):
+        return rows_by_groups.rows_by_groups(spec)
     if isinstance(spec, Sort) and sort_by_digits.pays(spec):
         for sizes in sort_by_digits.SIZES:
             if (made := sort_by_digits.sort_by_digits(spec, driver.capabilities, *sizes)) is not None:

@@ -17,7 +17,7 @@ from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
-from firebrick.compiler.targets.wgsl import attention_by_products
+from firebrick.compiler.targets.wgsl import attention_by_products, rows_by_groups
 from firebrick.compiler.targets.wgsl.contraction_blocks import SECTION, SHAPES, contraction_by_blocks, holds_block
 from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
 from firebrick.compiler.templates import sort_by_digits, tiled_product
@@ -25,6 +25,8 @@ from firebrick.compiler.tune.variant import DEFAULT, KernelProblem, KernelVarian
 
 SAME = "default"
 """The default's order of combination."""
+_LANES = (32, 64, 256)
+"""Items of a row that are tried."""
 PAIRS = 1 << 28
 """Maximum comparisons of a naive sort that is tried."""
 
@@ -42,7 +44,7 @@ def variants(spec: KernelSpec, driver: Measured) -> list[KernelVariant]:
     elif isinstance(spec, Attention):
         found += _attentions(spec, driver)
     elif isinstance(spec, Nest):
-        found += _parts(spec)
+        found += [*_parts(spec), *_rows(spec, driver)]
     elif isinstance(spec, Sort):
         found += _sorts(spec, driver)
     return found
@@ -79,6 +81,22 @@ def _parts(spec: Nest) -> list[KernelVariant]:
         return []
     counts = [count for count in (default // 8, default // 3, default * 3, default * 8) if count > 1]
     return [KernelVariant(f"parts={n}", f"parts={n}", partial(staged, spec, n), cost_us=1.0) for n in counts]
+
+
+def _rows(spec: Nest, driver: Measured) -> list[KernelVariant]:
+    """Other numbers of items for a row: one, or a group."""
+    if not rows_by_groups.pays(spec):
+        return []
+    by_groups = parts_of(spec) is None and not driver.processor  # the default
+    keeps = rows_by_groups.keeps_bits(spec)
+    found = []
+    for lanes in _LANES:
+        if lanes <= driver.capabilities.group_items and not (by_groups and lanes == rows_by_groups.LANES):
+            made = partial(rows_by_groups.rows_by_groups, spec, lanes)
+            found.append(KernelVariant(f"lanes={lanes}", SAME if keeps else f"lanes={lanes}", made, cost_us=1.0))
+    if by_groups:
+        found.append(KernelVariant("naive", SAME if keeps else "naive", partial(naive, spec), cost_us=2.0))
+    return found
 
 
 def _sorts(spec: Sort, driver: Measured) -> list[KernelVariant]:

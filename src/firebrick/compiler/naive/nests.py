@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
+from firebrick.compiler.kernel.ir import Let
 from firebrick.compiler.naive.building import (
     INPUT,
     RESULT,
@@ -31,8 +33,13 @@ COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
 """Kind of a reduction other than a sum → (its value so far, an element) → its next value."""
 
 
-def nest(spec: Nest) -> Naive:
-    """The naive form. What is summed along other axes than those of the rows is first written to temporary memory."""
+def nest(spec: Nest, rows: Callable[[Nest, Sequence[tuple[Buffer, Result]]], Rows] | None = None) -> Naive:
+    """The naive form. What is summed along other axes than those of the rows is first written to temporary memory.
+
+    Args:
+        spec: The specification.
+        rows: Makes the kernel of the rows; by default ``Rows``.
+    """
     written: list[tuple[Buffer, Result]] = []
     sums: list[NaiveLaunch] = []
     temporaries: list[Array] = []
@@ -44,7 +51,7 @@ def nest(spec: Nest) -> Naive:
         temporaries.append(Array(r.expression.dtype, prod(spec.domain)))
         written.append((elements, replace(r, dtype=r.expression.dtype, view=row_major(spec.domain), summed=())))
         sums.append(_columns(spec, r, Buffer(RESULT, i), elements))
-    return Naive((_Rows(spec, written).step(), *sums), tuple(temporaries))
+    return Naive(((rows or Rows)(spec, written).step(), *sums), tuple(temporaries))
 
 
 def neutral(kind: str, dtype: str) -> Expr:
@@ -60,6 +67,20 @@ def neutral(kind: str, dtype: str) -> Expr:
 
 def summed(b: Builder, dtype: str, sizes: Sequence[Expr], element: Callable[[list[Expr]], Expr]) -> Expr:
     """A sum over an index space, that of floats ``compensated``."""
+    return running_sum(b, dtype, partial(b.loops, sizes), element)[0].local
+
+
+def running_sum(
+    b: Builder, dtype: str, loops: Callable[[Callable[[list[Expr]], None]], None], element: Callable[[list[Expr]], Expr]
+) -> tuple[Let, Let | None]:
+    """The variable of a sum, and of what the last addition lost, which a sum of floats has.
+
+    Args:
+        b: Kernel.
+        dtype: Of the sum.
+        loops: Writes a statement for each position.
+        element: At a position.
+    """
     total = b.variable(const(0, dtype), "sum")
     lost = b.variable(const(0, dtype), "lost") if dtype in FLOATS else None
 
@@ -72,8 +93,8 @@ def summed(b: Builder, dtype: str, sizes: Sequence[Expr], element: Callable[[lis
         b.assign(lost, rest)
         b.assign(total, following)
 
-    b.loops(sizes, add)
-    return total.local
+    loops(add)
+    return total, lost
 
 
 class Operands:
@@ -114,13 +135,20 @@ class Operands:
         return replaced(roots, replace_node, known)
 
 
-class _Rows:
-    """The kernel of all results, those that are summed later as their elements."""
+class Rows:
+    """The kernel of all results, those that are summed later as their elements.
+
+    Args:
+        spec: The specification.
+        results: What is written, and where.
+    """
+
+    kind = "row"
 
     def __init__(self, spec: Nest, results: Sequence[tuple[Buffer, Result]]) -> None:
         self.spec = spec
         kept = [a for a in range(len(spec.domain)) if a not in spec.reduced]
-        b = self.b = Builder("row" if spec.reduced else "map", [spec.domain[a] for a in kept])
+        b = self.b = Builder(self.kind if spec.reduced else "map", [spec.domain[a] for a in kept])
         self.outer = dict(zip(kept, b.positions, strict=True))
         self.reduced = b.numbers([spec.domain[a] for a in spec.reduced])
         self.operands = Operands(b, spec.operands)
@@ -128,16 +156,25 @@ class _Rows:
         self.known: dict[Expr, Expr] = {}
 
     def step(self) -> NaiveLaunch:
+        """The launch."""
         for e in walk(r.expression for _, r, _ in self.results):
             if e.op == "reduce":
                 self.known[e] = self.reduction(e)
         once = [x for x in self.results if self._is_steady(x[1])]
         each = [x for x in self.results if not self._is_steady(x[1])]
         if once:
-            self.write(once, [ZERO] * len(self.reduced))
+            self.once(lambda: self.write(once, [ZERO] * len(self.reduced)))
         if each:
-            self.b.loops(self.reduced, lambda counters: self.write(each, counters))
+            self.loops(lambda counters: self.write(each, counters))
         return self.b.step()
+
+    def loops(self, write: Callable[[list[Expr]], None]) -> None:
+        """Statements for each position along the reduced axes."""
+        self.b.loops(self.reduced, write)
+
+    def once(self, write: Callable[[], None]) -> None:
+        """Statements for each position along the other axes."""
+        write()
 
     def _is_steady(self, r: Result) -> bool:
         """Whether a result has one element for all positions along the reduced axes."""
@@ -156,10 +193,13 @@ class _Rows:
             return self.operands.values(e.args, self.at(counters), self.known)[0]
 
         if kind == "sum":
-            return summed(b, e.dtype, self.reduced, element)
+            return self.combined(kind, *running_sum(b, e.dtype, self.loops, element))
         total = b.variable(neutral(kind, e.dtype), kind)
+        self.loops(lambda counters: b.assign(total, COMBINE[kind](total.local, element(counters))))
+        return self.combined(kind, total)
 
-        b.loops(self.reduced, lambda counters: b.assign(total, COMBINE[kind](total.local, element(counters))))
+    def combined(self, kind: str, total: Let, lost: Let | None = None) -> Expr:
+        """A reduction by its variables, as of ``running_sum``."""
         return total.local
 
     def write(self, results: Sequence[tuple[Buffer, Result, Placed]], counters: Sequence[Expr]) -> None:
