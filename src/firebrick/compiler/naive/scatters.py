@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, compensated
+from firebrick.compiler.naive.building import (
+    INPUT,
+    RESULT,
+    TEMPORARY,
+    Array,
+    Buffer,
+    Builder,
+    Naive,
+    NaiveLaunch,
+    Placed,
+    compensated,
+)
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
 from firebrick.core.views import row_major
 from firebrick.scalar.expr import Expr, cast, const, whole_number
 from firebrick.scalar.storage import computed
+
+MANY = 4096
+"""Minimum number of elements whose first values are given by a kernel of its own."""
 
 
 def scatter(spec: Scatter, float64: bool = True) -> Naive:
@@ -21,52 +36,95 @@ def scatter(spec: Scatter, float64: bool = True) -> Naive:
 
 
 def _form(spec: Scatter, compensate: bool = False) -> Naive:
-    b = Builder("scatter", (spec.outer, spec.inner))
-    outer, inner = b.positions
-    total, wide = computed(spec.total), spec.total != spec.dtype
-    array = row_major((spec.outer, spec.size, spec.inner))
-    elements, indices = (
-        b.place(array),
-        b.place(row_major((spec.count,) if spec.slices else (spec.outer, spec.count, spec.inner))),
-    )
-    updates = b.place(row_major((spec.outer, spec.count, spec.inner)))
-    size, count = b.numbers([spec.size, spec.count])
-    result = Buffer(RESULT, 0)
-    lost = Buffer(TEMPORARY, 0)  # of each element
-    folded, dtype = (Buffer(TEMPORARY, 0), spec.total) if wide else (result, spec.dtype)
-    sources = [Buffer(INPUT, s) for s in spec.sources]
-    given = sources.pop(0) if spec.start is None else None
-    where = sources.pop(0)
-    update = sources.pop(0) if spec.update is None else None
+    return _Scatter(spec, compensate).form()
 
-    def begin(places: list[Expr]) -> None:
-        at = b.address(elements, [outer, *places, inner])
-        start = const(spec.start or 0, total) if given is None else cast(b.read(given, spec.dtype, at), total)
-        b.store(folded, dtype, at, start)
-        if compensate:
-            b.store(lost, dtype, at, const(-0.0, dtype))
 
-    def put(updated: list[Expr]) -> None:
-        at = b.address(indices, updated if spec.slices else [outer, *updated, inner])
-        index = b.bounded(whole_number(b.read(where, spec.index, at)), size, 0)
-        to = b.address(elements, [outer, index, inner])
-        if update is None:
-            new = const(spec.update or 0, total)
-        else:
-            new = cast(b.read(update, spec.dtype, b.address(updates, [outer, *updated, inner])), total)
-        if compensate:
-            new, rest = compensated(b, b.read(folded, dtype, to), b.read(lost, dtype, to), new)
-            b.store(lost, dtype, to, rest)
-        elif spec.fold != "set":
-            new = FOLDS[spec.fold](b.read(folded, dtype, to), new)
-        b.store(folded, dtype, to, new)
+class _Scatter:
+    """The launches of a scatter. Elements are given their first values, and rounded at the end, in the kernel of the updates,
+    or, if there are many, in kernels with an item for each.
 
-    def end(places: list[Expr]) -> None:
-        at = b.address(elements, [outer, *places, inner])
-        b.store(result, spec.dtype, at, cast(b.read(folded, dtype, at), computed(spec.dtype)))
+    Args:
+        spec: The scatter.
+        compensate: Whether what additions lose is kept.
+    """
 
-    b.loops([size], begin)
-    b.loops([count], put)
-    if wide:
-        b.loops([size], end)
-    return Naive((b.step(),), (Array(spec.total, prod(array.shape)),) if wide or compensate else ())
+    def __init__(self, spec: Scatter, compensate: bool) -> None:
+        self.spec, self.compensate = spec, compensate
+        self.total, self.wide = computed(spec.total), spec.total != spec.dtype
+        self.array = row_major((spec.outer, spec.size, spec.inner))
+        self.result, self.lost = Buffer(RESULT, 0), Buffer(TEMPORARY, 0)  # the latter of each element
+        self.folded, self.dtype = (Buffer(TEMPORARY, 0), spec.total) if self.wide else (self.result, spec.dtype)
+        sources = [Buffer(INPUT, s) for s in spec.sources]
+        self.given = sources.pop(0) if spec.start is None else None
+        self.where = sources.pop(0)
+        self.update = sources.pop(0) if spec.update is None else None
+
+    def form(self) -> Naive:
+        spec, elements = self.spec, prod(self.array.shape)
+        temporaries = (Array(spec.total, elements),) if self.wide or self.compensate else ()
+        if elements >= MANY and spec.outer * spec.inner < elements:
+            return Naive(
+                (self._each("begin", self.begin), self._updates(), *([self._each("end", self.end)] * self.wide)), temporaries
+            )
+        return Naive((self._updates(together=True),), temporaries)
+
+    def _each(self, name: str, write: Callable[[Builder, Placed, list[Expr]], None]) -> NaiveLaunch:
+        """A kernel with an item for each element."""
+        b = Builder(f"scatter_{name}", self.array.shape)
+        write(b, b.place(self.array), b.positions)
+        return b.step()
+
+    def _updates(self, together: bool = False) -> NaiveLaunch:
+        """The kernel of the updates.
+
+        Args:
+            together: Whether it does what ``begin`` and ``end`` do, too.
+        """
+        spec = self.spec
+        b = Builder("scatter", (spec.outer, spec.inner))
+        outer, inner = b.positions
+        each = (spec.outer, spec.count, spec.inner)
+        elements, indices = b.place(self.array), b.place(row_major((spec.count,) if spec.slices else each))
+        updates = b.place(row_major(each))
+        size, count = b.numbers([spec.size, spec.count])
+
+        def put(updated: list[Expr]) -> None:
+            at = b.address(indices, updated if spec.slices else [outer, *updated, inner])
+            index = b.bounded(whole_number(b.read(self.where, spec.index, at)), size, 0)
+            to = b.address(elements, [outer, index, inner])
+            if self.update is None:
+                new = const(spec.update or 0, self.total)
+            else:
+                new = cast(b.read(self.update, spec.dtype, b.address(updates, [outer, *updated, inner])), self.total)
+            self.fold(b, to, new)
+
+        if together:
+            b.loops([size], lambda at: self.begin(b, elements, [outer, *at, inner]))
+        b.loops([count], put)
+        if together and self.wide:
+            b.loops([size], lambda at: self.end(b, elements, [outer, *at, inner]))
+        return b.step()
+
+    def begin(self, b: Builder, elements: Placed, position: list[Expr]) -> None:
+        """Give an element its first value."""
+        at = b.address(elements, position)
+        start = const(self.spec.start or 0, self.total)
+        if self.given is not None:
+            start = cast(b.read(self.given, self.spec.dtype, at), self.total)
+        b.store(self.folded, self.dtype, at, start)
+        if self.compensate:
+            b.store(self.lost, self.dtype, at, const(-0.0, self.dtype))
+
+    def fold(self, b: Builder, at: Expr, new: Expr) -> None:
+        """Apply an update to an element."""
+        if self.compensate:
+            new, rest = compensated(b, b.read(self.folded, self.dtype, at), b.read(self.lost, self.dtype, at), new)
+            b.store(self.lost, self.dtype, at, rest)
+        elif self.spec.fold != "set":
+            new = FOLDS[self.spec.fold](b.read(self.folded, self.dtype, at), new)
+        b.store(self.folded, self.dtype, at, new)
+
+    def end(self, b: Builder, elements: Placed, position: list[Expr]) -> None:
+        """Round an element."""
+        at = b.address(elements, position)
+        b.store(self.result, self.spec.dtype, at, cast(b.read(self.folded, self.dtype, at), computed(self.spec.dtype)))

@@ -26,7 +26,7 @@ from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW
 from firebrick.scalar.expr import Expr, walk
 from firebrick.scalar.rewrite import replaced
 
-LONGEST = 128
+LONGEST = 320
 """Most operations of a loop whose rounds are taken by four: drivers need long for long shaders."""
 
 

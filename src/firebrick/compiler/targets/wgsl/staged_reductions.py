@@ -34,8 +34,10 @@ _LEAST, _MOST = 256, 1 << 14
 
 
 def parts_of(spec: Nest) -> int | None:
-    """The number of parts of each reduction; None if the naive form is as good, or what is reduced reports faults."""
-    if not spec.reduced or spec.sites or any(r.summed for r in spec.results):
+    """The number of parts of each reduction; None if the naive form is as good, what is reduced reports faults, or no result
+    needs it."""
+    read = any(e.op == "reduce" for e in walk(r.expression for r in spec.results))
+    if not spec.reduced or not read or spec.sites or any(r.summed for r in spec.results):
         return None
     length = prod(spec.domain[a] for a in spec.reduced)
     if length < LONG:
