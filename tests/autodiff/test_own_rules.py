@@ -415,8 +415,11 @@ NOT_LINEAR: dict[str, Callable[[fb.Tensor, fb.Tensor], fb.Tensor]] = {
     "its magnitude": lambda x, t: fb.abs(t) * x,
     "two slopes": lambda x, t: fb.where(t > 0.0, t, 2.0 * t),
     "its maximum": lambda x, t: fb.max(t) * x,
+    "cut off": lambda x, t: fb.clip(t, -8.0, 8.0) * x,
 }
-SHOWN_BY_VALUES = {"a sum with the primal", "ones", "its positive part", "its magnitude", "two slopes", "its maximum"}
+SHOWN_BY_VALUES = {
+    "a sum with the primal", "ones", "its positive part", "its magnitude", "two slopes", "its maximum", "cut off",
+}  # fmt: skip
 
 
 def _ruled(rule: Callable[[fb.Tensor, fb.Tensor], fb.Tensor]) -> Any:

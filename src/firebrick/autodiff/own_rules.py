@@ -196,11 +196,15 @@ def _is_there(t: Tensor) -> bool:
     return not isinstance(t.storage.data, Absent) and t.device.engine != "meta"
 
 
+_FACTOR = -1024.0
+"""By which tangents are multiplied: a rule that cuts them off, or takes their magnitudes, gives something else then."""
+
+
 def _check_linear(
     c: Call, operands: Flat, places: list[int], along: Callable[..., list[Tensor]], of_zeros: Sequence[Tensor]
 ) -> None:  # fmt: skip
-    """Raise GradientError where values show that a rule of tangents is not linear: of zeros it is 0; and where tangents change
-    their signs it does, up to rounding, which is looked at once for operands of each shape and dtype."""
+    """Raise GradientError where values show that a rule of tangents is not linear: of zeros it is 0; and of multiples of the
+    tangents it is the same multiple, up to rounding, which is looked at once for operands of each shape and dtype."""
     for t in of_zeros:
         if np.nan_to_num(hooks.to_host(t)).any():
             raise _not_linear(c.name, "a tangent that is not 0 where all tangents of the arguments are")
@@ -208,9 +212,9 @@ def _check_linear(
     if key in c.linear:
         return
     both = []
-    for sign in (1.0, -1.0):
+    for factor in (1.0, _FACTOR):
         some = [
-            hooks.from_host((sign * np.cos(1.0 + np.arange(x.size))).reshape(x.shape).astype(x.dtype.np), x.device)
+            hooks.from_host((factor * np.cos(1.0 + np.arange(x.size))).reshape(x.shape).astype(x.dtype.np), x.device)
             for x in (operands[i] for i in places)
         ]
         journal = Journal(draws=True)  # what the rule changes and draws counts once
@@ -221,15 +225,16 @@ def _check_linear(
         finally:
             journal.leave()
             journal.restore()
-    if not all(_are_opposite(a, b) for a, b in zip(*both, strict=True)):
-        raise _not_linear(c.name, "a tangent that does not change its sign where all tangents of the arguments do")
+    if not all(_are_multiples(a, b) for a, b in zip(*both, strict=True)):
+        raise _not_linear(c.name, f"a tangent that is not multiplied by {_FACTOR:g} where all tangents of the arguments are")
     c.linear.add(key)
 
 
-def _are_opposite(a: Any, b: Any) -> bool:
-    """Whether arrays differ in their signs alone; engines may add up in any order."""
+def _are_multiples(a: Any, b: Any) -> bool:
+    """Whether an array is ``_FACTOR`` times another one where both are finite; engines may add up in any order."""
+    b = b / b.dtype.type(_FACTOR)
     size, known = np.max(np.abs(np.nan_to_num(a)), initial=0.0), np.isfinite(a) & np.isfinite(b)
-    return bool(np.all(np.abs(np.where(known, a, 0.0) + np.where(known, b, 0.0)) <= size * float(finfo(a.dtype).eps) ** 0.5))
+    return bool(np.all(np.abs(np.where(known, a, 0.0) - np.where(known, b, 0.0)) <= size * float(finfo(a.dtype).eps) ** 0.5))
 
 
 def _not_linear(name: str, received: str) -> GradientError:
