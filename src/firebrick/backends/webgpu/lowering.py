@@ -293,7 +293,7 @@ def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
     if isinstance(spec, Attention) and attention_by_products.pays(spec, driver.processor):
         return attention_by_products.attention_by_products(spec, driver.processor)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
-        return staged(spec, parts)
+        return staged(spec, parts, driver.processor)
     if isinstance(spec, Nest) and not driver.processor and rows_by_groups.pays(spec):
         return rows_by_groups.rows_by_groups(spec)
     if isinstance(spec, Sort) and sort_by_digits.pays(spec):

@@ -44,7 +44,7 @@ def variants(spec: KernelSpec, driver: Measured) -> list[KernelVariant]:
     elif isinstance(spec, Attention):
         found += _attentions(spec, driver)
     elif isinstance(spec, Nest):
-        found += [*_parts(spec), *_rows(spec, driver)]
+        found += [*_parts(spec, driver), *_rows(spec, driver)]
     elif isinstance(spec, Sort):
         found += _sorts(spec, driver)
     return found
@@ -75,12 +75,12 @@ def _tiles(spec: Contract, driver: Measured) -> list[KernelVariant]:
     return found
 
 
-def _parts(spec: Nest) -> list[KernelVariant]:
+def _parts(spec: Nest, driver: Measured) -> list[KernelVariant]:
     default = parts_of(spec)
     if default is None:
         return []
     counts = [count for count in (default // 8, default // 3, default * 3, default * 8) if count > 1]
-    return [KernelVariant(f"parts={n}", f"parts={n}", partial(staged, spec, n), cost_us=1.0) for n in counts]
+    return [KernelVariant(f"parts={n}", f"parts={n}", partial(staged, spec, n, driver.processor), cost_us=1.0) for n in counts]
 
 
 def _rows(spec: Nest, driver: Measured) -> list[KernelVariant]:

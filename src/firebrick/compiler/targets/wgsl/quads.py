@@ -128,7 +128,7 @@ class LoopQuads:
                 return e.value in self._fours
             case "mul":
                 return any(map(self._is_four, e.args))
-            case "add" | "sub":
+            case "add" | "sub" | "min" | "max":
                 return all(map(self._is_four, e.args))
         return False
 

@@ -2,7 +2,8 @@
 
 An item of the naive form goes along a whole reduction. That is slow where there are few reductions, and impossible where one is
 longer than a driver executes a loop. Reductions of reductions, as in a variance, are further stages. What is computed for each
-element, as in a softmax, is a stage with an item for each element. Which elements a part has depends on sizes only.
+element, as in a softmax, is a stage with an item for each element. Which elements a part has depends on sizes, and on whether
+neighbouring items are to read neighbours, as on a GPU, or each item a range, as on a processor.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from firebrick.compiler.naive.building import (
+    ONE,
     RESULT,
     TEMPORARY,
+    ZERO,
     Array,
     Buffer,
     Builder,
@@ -22,8 +25,9 @@ from firebrick.compiler.naive.building import (
 from firebrick.compiler.naive.nests import COMBINE, Operands, neutral, summed
 from firebrick.compiler.spec.base import Result
 from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.targets.wgsl.packed_elements import FOUR
 from firebrick.core.views import row_major
-from firebrick.scalar.expr import Expr, walk
+from firebrick.scalar.expr import Expr, maximum, minimum, walk
 
 LONG = 4096
 """Minimum elements of a reduction that is taken in parts."""
@@ -47,19 +51,21 @@ def parts_of(spec: Nest) -> int | None:
     return parts if parts > 1 else None
 
 
-def staged(spec: Nest, parts: int) -> Naive:
+def staged(spec: Nest, parts: int, ranges: bool = False) -> Naive:
     """The launches of a specification.
 
     Args:
         spec: A specification for which ``parts_of`` gives a number.
         parts: Of each reduction.
+        ranges: Whether a part is a range of elements, a multiple of four but for the last; else part p has the elements p,
+            p + parts, …
     """
-    return _StagedNest(spec, parts).form()
+    return _StagedNest(spec, parts, ranges).form()
 
 
 class _StagedNest:
-    def __init__(self, spec: Nest, parts: int) -> None:
-        self.spec, self.parts = spec, parts
+    def __init__(self, spec: Nest, parts: int, ranges: bool) -> None:
+        self.spec, self.parts, self.ranges = spec, parts, ranges
         self.kept = [a for a in range(len(spec.domain)) if a not in spec.reduced]
         self.sizes = [spec.domain[a] for a in self.kept]
         self.nodes = [e for e in walk(r.expression for r in spec.results) if e.op == "reduce"]
@@ -94,20 +100,27 @@ class _StagedNest:
         return {e: b.let(b.read(self._temporary(e, True), e.dtype, at), "reduced") for e in nodes if at is not None}
 
     def _partial(self, nodes: Sequence[Expr]) -> NaiveLaunch:
-        """Parts of reductions: part p has the elements p, p + parts, …, so items next to each other read neighbours."""
+        """Parts of reductions."""
         b = Builder("partial", [*self.sizes, self.parts])
         *outer, part = b.positions
         operands, axes = Operands(b, self.spec.operands), self.spec.reduced
         lengths = b.numbers([self.spec.domain[a] for a in axes])
-        parts, length = b.number(self.parts), b.number(prod(self.spec.domain[a] for a in axes))
-        rounds = b.let((length - part + (parts - 1)) / parts, "rounds")
+        whole = prod(self.spec.domain[a] for a in axes)
+        parts, length = b.number(self.parts), b.number(whole)
+        if self.ranges:
+            each = b.number(-(-whole // (FOUR * self.parts)) * FOUR)
+            first, step = b.let(part * each, "first"), ONE
+            rounds = b.let(maximum(minimum(each, length - first), ZERO), "rounds")
+        else:
+            first, step = part, parts
+            rounds = b.let((length - part + (parts - 1)) / parts, "rounds")
         inside = dict.fromkeys(x for e in nodes for x in walk(e.args) if x.op == "reduce")
         known = self._known(b, list(inside), outer)
         at = b.let(b.address(b.place(row_major([*self.sizes, self.parts])), b.positions), "at")
         for e in nodes:
 
             def element(counters: list[Expr], e: Expr = e) -> Expr:
-                flat = b.let(part + counters[0] * parts, "flat")
+                flat = b.let(first + counters[0] * step, "flat")
                 here = dict(zip(self.kept, outer, strict=True)) | dict(zip(axes, b.digits(flat, lengths), strict=True))
                 return operands.values(e.args, [here[a] for a in sorted(here)], known)[0]
 
