@@ -177,6 +177,20 @@ def test_arrays_beyond_a_binding_are_bound_as_windows() -> None:
     assert all(sum(k.windows) <= 7 for k in web_plan(g).kernels)
 
 
+@pytest.mark.parametrize("operands", [2, 3])
+def test_kernels_have_as_many_windows_as_there_are_bindings(operands: int) -> None:
+    """Operands and a result of two windows each, and an operand of one: 7 or 9 bindings."""
+    from firebrick.core.aval import Aval
+
+    g = Graph([Aval((40_000, 1000), fb.float32)] * operands + [Aval((1000,), fb.float32)])
+    total = 0
+    for k in range(1, operands + 1):
+        (total,) = g.add(OPS["add"], total, k)
+    g.outputs = (total,)
+    windows = [sum(k.windows) for k in web_plan(g).kernels]
+    assert windows == ([7] if operands == 2 else [6, 5])
+
+
 def test_kernels_keep_to_the_default_limits() -> None:
     c = PAGE.capabilities
     assert (c.buffers, c.binding_bytes, c.group_items, c.shared_bytes) == (7, 128 << 20, 256, 16 << 10)
