@@ -68,6 +68,8 @@ GROUPS: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
     "Prefix, a recurrence": ([X, Y], (("linear_recurrence", (0, 1), {"axis": 0, "reverse": False, "shifted": False}),)),
     "Sort": ([X], (("sort", (0,), {"axis": 0, "descending": False}),)),
     "Sort, the largest": ([X], (("top_k", (0,), {"axis": 1, "k": 2, "largest": True}),)),
+    "Cholesky": ([np.stack([X @ X.T, Y @ Y.T])[None] + np.eye(N, dtype=np.float32)], (("cholesky", (0,), {}),)),
+    "TriangularSolve": ([np.stack([Z, Y])[:, None], np.stack([X, W])], (("solve_triangular", (0, 1), {"upper": True}),)),
     "Search": ([np.sort(X[0]), X], (("searchsorted", (0, 1), {"right": False}),)),
 }  # fmt: skip
 

@@ -276,6 +276,7 @@ class Op:
         access: For ops that read elements elsewhere than at the position of their result's element.
         indexes: For ops that raise where an index lies outside its axis: ``(in_avals, params) -> {operand: size}``, the
             operands that hold indices, and the sizes of the axes that they index.
+        partial: Whether it raises for some values of its operands other than indices, such as matrices without an inverse.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
         reshapes: For views that have all elements of their operand in its order: whether the result may be written wherever the
@@ -330,6 +331,7 @@ class Op:
     facts: Callable[..., dict[str, Any]] | None = None
     expand: Callable[..., Callable[..., tuple[int, ...]] | None] | None = None
     indexes: Callable[..., dict[int, int]] | None = None
+    partial: bool = False
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False
     reshapes: bool = False

@@ -54,27 +54,41 @@ def check_matrix(op: str, x: Any, square: bool = False, name: str = "x") -> None
         )
 
 
-def no_such_matrix(op: str, want: str, bad: Array, remedy: str) -> LinAlgError:
+FINITE, POSITIVE_DEFINITE, INVERTIBLE = "finite", "positive definite", "invertible"
+REMEDIES = {
+    FINITE: "look for NaN or infinity in what made it (fb.detect_anomaly)",
+    POSITIVE_DEFINITE: "add a small multiple of the identity, or use eigh",
+    INVERTIBLE: "check it for equal or zero rows, or use fb.linalg.pinv or lstsq",
+}
+"""What a matrix must be, and what to do where one is not."""
+
+
+def no_such_matrix(op: str, want: str, stack: tuple[int, ...], first: int, count: int) -> LinAlgError:
+    """The error for ``count`` matrices of a stack, of which the first one in row-major order has this number."""
+    place = tuple(int(i) for i in np.unravel_index(first, stack)) if stack else ()
+    at = f"matrix {place} of a stack of shape {stack}" if stack else "the matrix"
+    more = f" ({count} in all)" if count > 1 else ""
+    return LinAlgError(f"{op}: every matrix must be {want}", f"{at} is not{more}", REMEDIES[want], op=op)
+
+
+def _marked(op: str, want: str, bad: Array) -> LinAlgError:
     """The error for the matrices of a stack that ``bad`` (of the stack's shape) marks."""
-    places = np.argwhere(bad)
-    at = f"matrix {tuple(int(i) for i in places[0])} of a stack of shape {bad.shape}" if bad.ndim else "the matrix"
-    more = f" ({len(places)} in all)" if len(places) > 1 else ""
-    return LinAlgError(f"{op}: every matrix must be {want}", f"{at} is not{more}", remedy, op=op)
+    return no_such_matrix(op, want, bad.shape, int(np.argmax(bad)), int(np.count_nonzero(bad)))
 
 
 def not_finite(op: str, bad: Array) -> LinAlgError:
     """The error for matrices that hold NaN or infinity."""
-    return no_such_matrix(op, "finite", bad, "look for NaN or infinity in what made it (fb.detect_anomaly)")
+    return _marked(op, FINITE, bad)
 
 
 def not_positive_definite(bad: Array) -> LinAlgError:
     """The error of ``cholesky``."""
-    return no_such_matrix("cholesky", "positive definite", bad, "add a small multiple of the identity, or use eigh")
+    return _marked("cholesky", POSITIVE_DEFINITE, bad)
 
 
 def singular(op: str, bad: Array) -> LinAlgError:
     """The error for matrices without an inverse."""
-    return no_such_matrix(op, "invertible", bad, "check it for equal or zero rows, or use fb.linalg.pinv or lstsq")
+    return _marked(op, INVERTIBLE, bad)
 
 
 def check_finite(op: str, x: Array) -> None:
@@ -242,7 +256,8 @@ def _cholesky_scale(x: Array) -> Array:
 
 
 @matrix_op(_cholesky_vjp, _infer_cholesky, square_samples(1.0, 1.0, True), flops=1 / 3, scale=_cholesky_scale, tolerance=2,
-           residuals=("outputs",), jvp=_cholesky_jvp)  # fmt: skip
+           residuals=("outputs",), jvp=_cholesky_jvp, partial=True, kind="cholesky",
+           facts=lambda operands, results: {})  # fmt: skip
 def cholesky(x: Array) -> Array:
     """Lower triangular L with positive diagonal and L Lᴴ = x, for a positive definite Hermitian matrix."""
     check_finite("cholesky", x)  # some LAPACKs take NaN for a positive pivot
@@ -322,7 +337,7 @@ def _solve_cost(flops: float) -> Any:
     samples=_solve_samples(False), cost=_solve_cost(2 / 3), bound="compute", fusion="opaque", tolerance=6, complex_tolerance=6,
     scale=_solve_scale, dtypes=DTYPES,
     batch=batch_rules.broadcasting,
-    jvp=forward_rules.solved,
+    jvp=forward_rules.solved, partial=True,
 )  # fmt: skip
 def solve(x1: Array, x2: Array) -> Array:
     """The X with x1 X = x2, for invertible x1; stacks broadcast."""
@@ -366,7 +381,8 @@ def _triangular_scale(x1: Array, x2: Array, *, upper: bool) -> Array:
     operands="x1:inexact=T x2:inexact=T", infer=_infer_solve("solve_triangular"), vjp=_triangular_vjp,
     residuals=("inputs", "outputs"), samples=_solve_samples(True), cost=_solve_cost(0), bound="compute", fusion="opaque",
     tolerance=4, complex_tolerance=4, scale=_triangular_scale, dtypes=DTYPES,
-    batch=batch_rules.broadcasting, jvp=_triangular_jvp,
+    batch=batch_rules.broadcasting, jvp=_triangular_jvp, partial=True, kind="triangular_solve",
+    facts=lambda operands, results, *, upper: {},
 )  # fmt: skip
 def solve_triangular(x1: Array, x2: Array, *, upper: bool) -> Array:
     """The X with T X = x2, T being the upper or lower triangle of x1, which alone is read; stacks broadcast."""

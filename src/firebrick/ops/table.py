@@ -31,7 +31,7 @@ _REQUIRED = (
 )
 _OPTIONAL = (
     "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
-    "access", "known_as", "kind", "facts", "expand", "indexes", "control", "one_step",
+    "access", "known_as", "kind", "facts", "expand", "indexes", "partial", "control", "one_step",
     "reshapes", "transfers", "batch", "jvp", "exact", "laws",
 )  # fmt: skip
 _CHOICES = {

@@ -45,12 +45,13 @@ def test_every_op_that_has_kernels_is_what_its_specification_says(family: str, e
         for dtype, _, sample in rows if every else thinned(rows):
             arrays = [np.asarray(a) for a in sample.inputs]
             body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
-            if lower.kind_of(body.nodes[0], tuple(body.inputs)) not in KINDS:
+            found = lower.kind_of(body.nodes[0], tuple(body.inputs))
+            if found not in KINDS and not (found == lower.LAPACK and all(a.size for a in arrays)):
                 continue
             got = tuple(results_of(body, arrays))
             want = run_reference(op, tuple(arrays), sample.params)
-            found = check_results(op, tuple(arrays), sample.params, got, want, sample.edges and op.kind == "copy")
-            assert found.ok, f"{op.name} {dtype}, {sample.name}: {found}"
+            verdict = check_results(op, tuple(arrays), sample.params, got, want, sample.edges and op.kind == "copy")
+            assert verdict.ok, f"{op.name} {dtype}, {sample.name}: {verdict}"
             tried += 1
         assert tried or not (op.kind and (op.facts or op.scalar or op.access))
 

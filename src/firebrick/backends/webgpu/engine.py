@@ -282,7 +282,7 @@ class WebGpuBackend(Backend):
             found = groups.of_body(params["body"])
             assert isinstance(found, CompiledGroup), found
             return found
-        if not any(a.size for a in results) and not op.indexes:
+        if not any(a.size for a in results) and not op.indexes and not op.partial:
             return _all([_maker(groups.gpu, a) for a in results], packed)
         if operands and not any(a.size for a in operands) and op.program is None:
             return _all(_constants(groups.gpu, op, operands, params, results, packed), packed)

@@ -14,6 +14,7 @@ from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, Site
+from firebrick.compiler.spec.matrices import MatrixSite
 from firebrick.compiler.spec.ranges import Ranges
 from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.core.aval import Aval
@@ -111,7 +112,9 @@ def raise_fault(words: np.ndarray[Any, Any], sites: Sequence[FaultSite]) -> None
     """
     if words[0]:
         number = LARGEST_SITE - int(words[0])
-        site, payload = sites[number], (0xFFFFFFFF - int(words[1 + number])) - (1 << 31)
+        site, (payload, *others) = sites[number], [0xFFFFFFFF - int(w) - (1 << 31) for w in words[1 + number :]]
+        if isinstance(site, MatrixSite):
+            raise site.error(payload, others[0])
         raise site.error(payload, bits=32) if isinstance(site, Site) else site.error(payload)
 
 

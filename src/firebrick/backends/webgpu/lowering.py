@@ -27,9 +27,10 @@ from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import FaultSite, sites_of
+from firebrick.compiler.spec.matrices import Cholesky
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
-from firebrick.compiler.targets.wgsl import attention_by_products, rows_by_groups
+from firebrick.compiler.targets.wgsl import attention_by_products, cholesky_by_blocks, rows_by_groups
 from firebrick.compiler.targets.wgsl.bindings import window_bytes, windows_of
 from firebrick.compiler.targets.wgsl.contraction_blocks import block_of, contraction_by_blocks
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR
@@ -51,6 +52,8 @@ _QUAD_BYTES = 16
 """Bytes of a quad of the largest elements."""
 ROWS_OF_QUADS = 4096
 """Minimum number of elements of the largest array of a kernel whose loops take four elements a round."""
+LARGEST_MATRIX = 512
+"""Maximum number of rows of a matrix that is factored, or of a triangle that is solved with: an item has a column of it."""
 SITES = 1023
 """Maximum number of checks of one program."""
 POLICY = FusionPolicy(
@@ -71,6 +74,8 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
         return "no specification"
     if kind != "custom" and not all(a.size for a in (*operands, *n.avals)):
         return "no elements"
+    if kind in ("cholesky", "triangular_solve") and operands[0].shape[-1] > LARGEST_MATRIX:
+        return f"matrices of more than {LARGEST_MATRIX} rows"
     if kind not in ("map", "row"):
         return CONTRACT if kind == "contract" and _grouped(n, operands) else ALONE
     if kind == "map" and n.op.access is not None:
@@ -292,6 +297,8 @@ def launches_of(spec: kinds.KernelSpec, driver: Measured) -> Naive:
         return contraction_by_blocks(spec, *block)
     if isinstance(spec, Attention) and attention_by_products.pays(spec, driver.processor):
         return attention_by_products.attention_by_products(spec, driver.processor)
+    if isinstance(spec, Cholesky) and cholesky_by_blocks.pays(spec):
+        return cholesky_by_blocks.cholesky_by_blocks(spec)
     if isinstance(spec, Nest) and (parts := parts_of(spec)) is not None:
         return staged(spec, parts, driver.processor)
     if isinstance(spec, Nest) and not driver.processor and rows_by_groups.pays(spec):

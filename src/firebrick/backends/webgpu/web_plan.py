@@ -26,6 +26,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.spec.matrices import MatrixSite
 from firebrick.compiler.targets.wgsl.bindings import WORD
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.errors import DTypeError, UnsupportedError
@@ -220,7 +221,7 @@ class _Scope:
         if graphs is not None:
             bodies = tuple(_Scope(self.program, g, True, n.params.get("of", "")) for g in graphs)
             return [_Part(n.op.name, None, n.inputs, results, n, bodies)]
-        if not any(a.size for a in n.avals) and not n.op.indexes:
+        if not any(a.size for a in n.avals) and not n.op.indexes and not n.op.partial:
             return []
         if operands and not any(a.size for a in operands) and n.op.program is None:
             computed = n.op.reference(*(np.zeros(a.shape, a.dtype.np) for a in operands), **n.params)
@@ -277,15 +278,16 @@ class _Scope:
         buffers = [*buffers, *temporaries]
         first = len(plan.sites)
         for site in group.sites:
-            if not isinstance(site, Site):
+            if not isinstance(site, Site | MatrixSite):
                 raise UnsupportedError(
                     "a page checks the indices of Firebrick's own operations",
                     f"a check in a kernel of one's own, at {name}",
                     "let fb.take read the elements at indices that are computed, and pass its result to the kernel",
                 )  # fmt: skip
-            plan.sites.append(replace(site, op=self.checks or site.op))
+            named = self.checks if isinstance(site, Site) else ""
+            plan.sites.append(replace(site, op=named or site.op))
         if len(plan.sites) > SITES:
-            raise UnsupportedError(f"at most {SITES} checks of indices", str(len(plan.sites)), "export parts of the program")
+            raise UnsupportedError(f"at most {SITES} checks", str(len(plan.sites)), "export parts of the program")
         steps: list[WebStep] = []
         for s in group.launches:
             bindings = tuple((buffers[s.arrays[k]], offset, size) for k, offset, size in s.shader.bindings(s.sizes))

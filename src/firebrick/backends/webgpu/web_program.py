@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.spec.matrices import MatrixSite
 from firebrick.compiler.targets.wgsl.shader import Shader
 
 
@@ -99,7 +100,7 @@ class WebPlan:
         inputs: The buffer of each input of the graph.
         outputs: The buffer of each output.
         constants: Arrays that are part of the program, by their buffers.
-        sites: The checks of indices, by their numbers in the table of faults.
+        sites: The checks of indices and matrices, by their numbers in the table of faults.
     """
 
     kernels: list[Shader] = field(default_factory=list)
@@ -108,7 +109,7 @@ class WebPlan:
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     constants: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
-    sites: list[Site] = field(default_factory=list)
+    sites: list[Site | MatrixSite] = field(default_factory=list)
 
     @property
     def launches(self) -> list[WebLaunch]:

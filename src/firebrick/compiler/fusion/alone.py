@@ -21,6 +21,7 @@ from firebrick.compiler.spec.base import Operand
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
 from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW, Scatter
 from firebrick.compiler.spec.search import Search
@@ -35,7 +36,7 @@ from firebrick.scalar.expr import const
 from firebrick.scalar.storage import computed
 
 Address = Callable[[View, Sequence[Affine | int]], Affine]
-Single = Copy | Window | Attention | Scatter | Prefix | Sort | Search | Custom
+Single = Copy | Window | Attention | Scatter | Prefix | Sort | Search | Cholesky | TriangularSolve | Custom
 
 
 def doubt_single(body: Graph, spec: Single, address: Address) -> str:
@@ -163,6 +164,33 @@ def _search(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _cholesky(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    (x,) = operands
+    return {"stack": x.shape[:-2], "n": x.shape[-1], "block": min(x.shape[-1], 4), "dtype": x.dtype.name}
+
+
+def _triangular_solve(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    t, x = operands
+    result = n.avals[0].shape
+    rows, columns = x.shape[-2:]
+
+    def ordered(shape: tuple[int, ...], reversed_axes: int, repeated: bool = True) -> View:
+        """An operand, repeated along axes of the batch, or the result, in the order of elimination."""
+        *lead, height, width = shape
+        padded = [1] * (len(result) - len(shape)) + lead
+        strides = [0 if d == 1 and repeated else s for d, s in zip(padded, _steps([*padded, height, width]), strict=False)]
+        if not n.params["upper"]:
+            return strided((*result[:-2], height, width), (*strides, width, 1))
+        last = (height - 1) * width + (width - 1 if reversed_axes == 2 else 0)
+        return strided((*result[:-2], height, width), (*strides, -width, -1 if reversed_axes == 2 else 1), last)
+
+    return {
+        "stack": t.shape[:-2], "triangle": ordered(t.shape, 2), "right": ordered(x.shape, 1),
+        "result": ordered(result, 1, repeated=False), "block": min(rows, 4), "columns": min(columns, 4),
+        "dtype": x.dtype.name,
+    }  # fmt: skip
+
+
 def _custom(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     program: KernelProgram = n.op.program.program([a.dtype for a in operands], n.params)
     signature, function = program.signature, program.translated.function
@@ -208,6 +236,7 @@ def _steps(shape: Sequence[int]) -> tuple[int, ...]:
 
 CHECKS: dict[type, Callable[[Graph, Node, Sequence[Aval]], dict[str, Any]]] = {
     Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix, Sort: _sort, Search: _search,
+    Cholesky: _cholesky, TriangularSolve: _triangular_solve,
     Custom: _custom,
 }  # fmt: skip
 """Kind of specification → (group, its node, the operands) → what fields of the specification must be."""

@@ -15,6 +15,7 @@ from operator import is_
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
     Assign,
+    Atomic,
     Check,
     For,
     Function,
@@ -194,6 +195,12 @@ class Builder:
             body = self.block(lambda: self.loops(sizes[1:], write, inner))
             self.body.append(For(name, ZERO, sizes[0], 1, body))
 
+    def loop(self, start: Expr, stop: Expr, write: Callable[[Expr], None], step: int = 1) -> None:
+        """A loop from ``start`` to ``stop``; ``write`` receives the counter."""
+        name = self.fresh("k")
+        body = self.block(lambda: write(local(name, "int64")))
+        self.body.append(For(name, start, stop, step, body))
+
     def when(self, condition: Expr, write: Callable[[], None]) -> None:
         """Statements that are executed if a condition is true."""
         self.body.append(If(condition, self.block(write)))
@@ -218,6 +225,14 @@ class Builder:
     def store(self, buffer: Buffer, dtype: str, at: Expr, value: Expr) -> None:
         """Write an element."""
         self.body.append(Store(self._array(buffer, dtype, "write").name, at, value))
+
+    def atomic(self, op: str, buffer: Buffer, dtype: str, at: Expr, value: Expr) -> Expr:
+        """Combine an element with a value by an operation of ``kernel.ir.ATOMIC``; the element before."""
+        for access in ("read", "write"):
+            array = self._array(buffer, dtype, access)
+        name = self.fresh("before")
+        self.body.append(Atomic(op, array.name, at, value, name))
+        return local(name, dtype)
 
     def _array(self, buffer: Buffer, dtype: str, access: str) -> ArrayParameter:
         found, accesses = self._arrays.setdefault(buffer, (dtype, set()))

@@ -15,6 +15,7 @@ from firebrick.compiler.naive.building import Naive
 from firebrick.compiler.naive.contractions import contract
 from firebrick.compiler.naive.copies import copy
 from firebrick.compiler.naive.customs import custom
+from firebrick.compiler.naive.matrices import cholesky, triangular_solve
 from firebrick.compiler.naive.nests import nest
 from firebrick.compiler.naive.prefixes import prefix
 from firebrick.compiler.naive.scatters import scatter
@@ -25,6 +26,7 @@ from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.custom import Custom
+from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
 from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter
@@ -34,7 +36,7 @@ from firebrick.compiler.spec.window import Window
 
 NAIVE: dict[type, Callable[..., Naive]] = {
     Map: nest, Row: nest, Fold: nest, Contract: contract, Attention: attention, Window: window, Scatter: scatter, Copy: copy,
-    Prefix: prefix, Sort: sort, Search: search, Custom: custom,
+    Prefix: prefix, Sort: sort, Search: search, Cholesky: cholesky, TriangularSolve: triangular_solve, Custom: custom,
 }  # fmt: skip
 """Kind of specification → its naive form."""
 

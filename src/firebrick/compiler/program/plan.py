@@ -199,7 +199,7 @@ def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
     return {
         v
         for n, kernel in zip(graph.nodes, kernels, strict=True)
-        if kernel is not None and (kernel.faults or any(_indexes(m.op) for m in nodes_in([n])))
+        if kernel is not None and (kernel.faults or any(_indexes(m.op) or m.op.partial for m in nodes_in([n])))
         for v in n.results
     }
 

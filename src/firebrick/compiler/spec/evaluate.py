@@ -20,6 +20,7 @@ from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.faults import first_fault, out_of_range, sites_of
 from firebrick.compiler.spec.kinds import KernelSpec
+from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.compiler.spec.prefix import Prefix
@@ -363,7 +364,7 @@ def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
 INTERPRETERS: dict[type, Callable[[Any, Sequence[Array], Sequence[Array]], Fault | None]] = {
     Map: _nest, Row: _nest, Fold: _nest, Contract: _contract, Attention: _attention, Window: _window, Scatter: _scatter,
     Copy: _copy, Prefix: Prefix.interpret, Sort: Sort.interpret, Search: Search.interpret,
-    Custom: Custom.interpret,
+    Cholesky: Cholesky.interpret, TriangularSolve: TriangularSolve.interpret, Custom: Custom.interpret,
 }  # fmt: skip
 """Kind of specification → writes its results, and gives the fault that its kernels report: (the specification, flat inputs,
 flat results)."""

@@ -10,6 +10,7 @@ from firebrick.compiler.spec.contract import Contract, contract
 from firebrick.compiler.spec.copy import Copy, copy
 from firebrick.compiler.spec.custom import Custom, custom
 from firebrick.compiler.spec.elements import is_complex, rule_of
+from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve, cholesky, triangular_solve
 from firebrick.compiler.spec.nest import Nest, nest
 from firebrick.compiler.spec.prefix import Prefix, prefix
 from firebrick.compiler.spec.scatter import Scatter, scatter
@@ -19,7 +20,9 @@ from firebrick.compiler.spec.window import Window, window
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, Node
 
-KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy | Prefix | Sort | Search | Custom
+KernelSpec = (
+    Nest | Contract | Attention | Window | Scatter | Copy | Prefix | Sort | Search | Cholesky | TriangularSolve | Custom
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ KINDS: dict[str, Kind] = {
     "prefix": Kind(prefix, complex=_alike),
     "sort": Kind(sort),
     "search": Kind(search),
+    "cholesky": Kind(cholesky),
+    "triangular_solve": Kind(triangular_solve),
     "custom": Kind(custom),
 }
 """Kinds by name, the ``kind`` of an entry of the op table."""

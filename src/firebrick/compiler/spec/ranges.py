@@ -43,7 +43,8 @@ class Ranges:
         for n in graph.nodes if indices else ():
             found = checked(n, self._avals)
             needs += [(v, (-size, size - 1)) for v, size in found]
-            if not found and n.op.control is None and raises(n):  # a kernel with checks; programs of loops have their own
+            # a kernel with checks, or matrices; programs of loops have their own
+            if not found and n.op.control is None and (raises(n) or n.op.partial):
                 self._possible = False
         self._needs = list(dict.fromkeys(needs))
         self._steps: list[tuple[Node, Expr | None]] = []

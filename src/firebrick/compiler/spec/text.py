@@ -18,6 +18,7 @@ from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.kinds import KernelSpec
+from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Bound, Factor, Part
 from firebrick.compiler.spec.prefix import Prefix
@@ -30,8 +31,11 @@ from firebrick.core.views import Digit, View
 from firebrick.scalar.expr import Expr, node, walk
 
 SPECS: dict[str, type] = {
-    t.__name__: t for t in (Attention, Contract, Copy, Custom, Fold, Map, Prefix, Row, Scatter, Search, Sort, Window)
-}
+    t.__name__: t
+    for t in (
+        Attention, Cholesky, Contract, Copy, Custom, Fold, Map, Prefix, Row, Scatter, Search, Sort, TriangularSolve, Window,
+    )
+}  # fmt: skip
 """The kinds of specifications, by name."""
 PARTS: dict[str, type] = {
     t.__name__: t for t in (Bound, Convolution, CustomResult, Factor, KernelSite, Operand, Part, Piece, Result, Site, Windows)

@@ -34,6 +34,7 @@ import safetensors.numpy
 from firebrick.backends.registry import find_device
 from firebrick.backends.webgpu.web_plan import web_plan
 from firebrick.backends.webgpu.web_program import WebCond, WebCopy, WebLaunch, WebPlan, WebScan, WebStep
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ConfigError, DTypeError, FirebrickError, ShapeError
@@ -42,6 +43,7 @@ from firebrick.core.version import __version__
 from firebrick.graph.standalone import Standalone, standalone
 from firebrick.ir import Graph
 from firebrick.nn import Module
+from firebrick.ops.linalg import REMEDIES
 
 FORMAT = 3
 """Of ``program.json``."""
@@ -209,7 +211,12 @@ class _Content:
             ],
             "steps": _steps(plan.steps, itertools.count()),
             "checks": [_check(e) | {"buffer": outputs[v], "bytes": graph.avals[v].nbytes} for v, e in program.checks],
-            "faults": [{"op": s.op, "size": int(s.size)} for s in plan.sites],
+            "faults": [
+                {"op": s.op, "size": int(s.size)}
+                if isinstance(s, Site)
+                else {"op": s.op, "want": s.want, "remedy": REMEDIES[s.want], "stack": s.stack}
+                for s in plan.sites
+            ],
         }
         return files | {"program.json": _json(described)}
 

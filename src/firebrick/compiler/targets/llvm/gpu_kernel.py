@@ -334,17 +334,7 @@ class _GpuKernel:
     def _atomic(self, printer: Printer, s: Atomic) -> None:
         at, value = printer.evaluated(s.index, s.value)
         where, scope = self._place(printer, s, at)
-        dtype = s.value.dtype
-        op = {"exchange": "xchg"}.get(s.op, s.op)
-        if dtype in FLOATS:
-            op = {"add": "fadd", "min": "fminimum", "max": "fmaximum"}.get(op, op)
-        elif op in ("min", "max") and dtype.startswith("u"):
-            op = f"u{op}"
-        kind = scalar_type(dtype)
-        text = f'atomicrmw {op} ptr {where}, {kind} {value} syncscope("{scope}") monotonic, align {item_bytes(dtype)}'
-        found = self.code.put(text)
-        if s.name:
-            printer.values[s.name] = found
+        printer.atomic(s, where, value, f'syncscope("{scope}") ')
 
     def _exchange(self, printer: Printer, s: CompareExchange) -> None:
         at, expected, value = printer.evaluated(s.index, s.expected, s.value)

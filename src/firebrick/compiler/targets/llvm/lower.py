@@ -72,6 +72,10 @@ EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered
 compiled from their naive form."""
 
 
+LAPACK = "LAPACK computes it"
+"""Why operations on matrices have no kernels."""
+
+
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
@@ -179,7 +183,8 @@ def _no_elements(n: Node, operands: Sequence[Aval]) -> str:
 
 _REFUSED: dict[str, Callable[[Node, Sequence[Aval]], str]] = {
     "contract": _no_contraction, "attention": _no_attention, "window": _no_window, "scatter": _no_scatter, "copy": _no_copy,
-    "sort": _no_sort, "custom": lambda n, operands: "",
+    "sort": _no_sort, "cholesky": lambda n, operands: LAPACK, "triangular_solve": lambda n, operands: LAPACK,
+    "custom": lambda n, operands: "",
 }  # fmt: skip
 """Kind of kernel → (node, operands) → why it has none; empty if it has. Kinds without a row have kernels unless an
 array is empty."""

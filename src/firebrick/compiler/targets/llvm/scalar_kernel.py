@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.arguments import numbers
-from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
+from firebrick.compiler.kernel.ir import Assign, Atomic, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.compiler.targets.llvm.alignments import Alignments
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, Limit, literal, report, scalar_type, too_many_rounds
-from firebrick.compiler.targets.llvm.memory import Strip, read_at, write
+from firebrick.compiler.targets.llvm.memory import Strip, address, item_bytes, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import Expr, Number
+from firebrick.scalar.expr import FLOATS, Expr, Number
 
 WORD = 8
 """Bytes of a scalar argument of a kernel for a processor, whatever its dtype."""
@@ -99,7 +99,7 @@ class Printer:
         self._limit, self._loops = limit or Limit(), {id(s): str(k) for k, s in enumerate(loops)}
         self._write: dict[type, Callable[[Any], None]] = {
             Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
-            For: self._for, **{kind: partial(rule, self) for kind, rule in (more or {}).items()},
+            For: self._for, Atomic: self._atomic, **{kind: partial(rule, self) for kind, rule in (more or {}).items()},
         }  # fmt: skip
         self._types: dict[str, str] = {}
 
@@ -132,6 +132,23 @@ class Printer:
     def _store(self, s: Store) -> None:
         index, value = self.evaluated(s.index, s.value)
         write(self.code, self.arrays[s.array], index, value, 1, align=self._align(s.array, s.index))
+
+    def _atomic(self, s: Atomic) -> None:
+        at, value = self.evaluated(s.index, s.value)
+        self.atomic(s, address(self.code, self.arrays[s.array], at), value)
+
+    def atomic(self, s: Atomic, where: str, value: str, scope: str = "") -> None:
+        """Write an atomic operation on the element at an address."""
+        dtype = s.value.dtype
+        op = {"exchange": "xchg"}.get(s.op, s.op)
+        if dtype in FLOATS:
+            op = {"add": "fadd", "min": "fminimum", "max": "fmaximum"}.get(op, op)
+        elif op in ("min", "max") and dtype.startswith("u"):
+            op = f"u{op}"
+        kind = scalar_type(dtype)
+        found = self.code.put(f"atomicrmw {op} ptr {where}, {kind} {value} {scope}monotonic, align {item_bytes(dtype)}")
+        if s.name:
+            self.values[s.name] = found
 
     def _check(self, s: Check) -> None:
         code = self.code

@@ -66,7 +66,16 @@ export function tensor(dtype, shape, data) {
 
 const count = (shape) => shape.reduce((product, n) => product * n, 1);
 const text = (t) => `${t.dtype}[${t.shape}]`;
+const tuple = (numbers) => `(${numbers.join(", ")}${numbers.length === 1 ? "," : ""})`;
 const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
+
+/** Which matrices of a stack have no answer, as in Python: the number of the first one, and how many there are. */
+function matrices(stack, first, found) {
+  const place = [];
+  for (let k = stack.length, rest = first; k--; rest = Math.floor(rest / stack[k])) place.unshift(rest % stack[k]);
+  const at = stack.length ? `matrix ${tuple(place)} of a stack of shape ${tuple(stack)}` : "the matrix";
+  return `${at} is not${found > 1 ? ` (${found} in all)` : ""}`;
+}
 
 /**
  * Load a program, compile its kernels and run its self-test.
@@ -371,8 +380,9 @@ export class Program {
     });
     const words = new Uint32Array(contents.pop());
     if (words[0] !== 0) {
-      const site = 0xffffffff - words[0], index = 0xffffffff - words[1 + site] - 2 ** 31;
-      const { op, size } = plan.faults[site];
+      const site = 0xffffffff - words[0], payload = (k) => 0xffffffff - words[1 + k] - 2 ** 31, index = payload(site);
+      const { op, size, want, remedy, stack } = plan.faults[site];
+      if (want) throw new FirebrickError(`${op}: every matrix must be ${want}`, matrices(stack, index, -payload(site + 1)), remedy);
       throw new FirebrickError(`${op}: indices must lie in [${-size}, ${size})`, `${index}`, "check the indices (labels, tokens)");
     }
     return Object.fromEntries(plan.outputs.map(({ name, dtype, shape }, k) => {
