@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.backends.webgpu.lowering import LARGEST_MATRIX
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results
 
@@ -134,3 +135,123 @@ def test_random_matrices_have_the_factors_and_the_errors_of_numpy(part: int, see
             continue
         verdict = check_results(op, case.arrays, case.params, (found,), (np.asarray(exact),), flushes=flushes)
         assert verdict.ok, f"{case} {way}: {verdict}"
+
+
+def spoiled_stack() -> Array:
+    """A stack with two matrices that are not positive definite."""
+    x = positive(np.random.default_rng(0), (2, 3), 4, 10.0)
+    x[1, 0], x[1, 2] = -x[1, 0], np.zeros((4, 4))
+    return x
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_errors_name_the_first_matrix_and_count_the_others(way: str) -> None:
+    x = fb.asarray(spoiled_stack(), device=DEVICE)
+    want = r"must be positive definite\nReceived: matrix \(1, 0\) of a stack of shape \(2, 3\) is not \(2 in all\)"
+    with pytest.raises(fb.LinAlgError, match=want):
+        WAYS[way](lambda x: fb.linalg.cholesky(x))(x)
+    zero = fb.asarray(np.diag([1.0, 0.0]).astype(np.float32), device=DEVICE)
+    with pytest.raises(
+        fb.LinAlgError, match=r"solve_triangular: every matrix must be invertible\nReceived: the matrix is not\."
+    ):
+        WAYS[way](lambda x: fb.linalg.solve_triangular(x, x, upper=True))(zero)
+
+
+def test_of_several_matrices_without_an_answer_the_first_operation_of_a_program_is_reported() -> None:
+    x = fb.asarray(spoiled_stack(), device=DEVICE)
+    zero = fb.zeros((2, 2), device=DEVICE)
+
+    @fb.jit
+    def both(x: fb.Tensor, zero: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        return fb.linalg.solve_triangular(zero, zero, upper=True) + 1.0, fb.linalg.cholesky(x * 2.0)
+
+    with pytest.raises(fb.LinAlgError, match="solve_triangular"):
+        both(x, zero)
+    with pytest.raises(fb.LinAlgError, match="cholesky"):
+        both(x, zero + fb.eye(2, device=DEVICE))
+
+
+def test_a_matrix_without_an_answer_changes_no_state() -> None:
+    layer = fb.nn.Linear(4, 4).to(DEVICE)
+    optimizer = fb.optim.SGD(layer, lr=0.1, momentum=0.9)
+
+    @fb.jit
+    def step(layer: fb.nn.Linear, x: fb.Tensor) -> fb.Tensor:
+        def loss(layer: fb.nn.Linear) -> fb.Tensor:
+            return fb.sum(layer(x) ** 2)
+
+        value, grads = fb.value_and_grad(loss)(layer)
+        optimizer.update(layer, grads)
+        return value + fb.sum(fb.linalg.cholesky(x))
+
+    good = fb.asarray(positive(np.random.default_rng(0), (), 4, 10.0), device=DEVICE)
+    step(layer, good)
+    before = layer.weight.numpy().copy()
+    with pytest.raises(fb.LinAlgError, match="cholesky"):
+        step(layer, good * -1.0)
+    np.testing.assert_array_equal(layer.weight.numpy(), before)
+    step(layer, good)
+    assert not np.array_equal(layer.weight.numpy(), before)
+
+
+def test_a_kernel_that_follows_waits_for_no_range_that_is_known() -> None:
+    """Indices that are proved to be in range prove nothing of matrices."""
+    at = fb.asarray(np.array([0, 1]), device=DEVICE)
+    x = fb.asarray(spoiled_stack().reshape(6, 4, 4), device=DEVICE)
+    with pytest.raises(fb.LinAlgError, match=r"matrix \(1,\) of a stack of shape \(2,\)"):
+        fb.jit(lambda x, at: fb.linalg.cholesky(fb.take(x, at, axis=0) + 0.0))(x[2:4], at)
+
+
+def test_gradients_and_examples_are_computed_on_the_device() -> None:
+    rng = np.random.default_rng(1)
+    x, y = positive(rng, (3,), 5, 50.0), rng.normal(size=(3, 5, 2)).astype(np.float32)
+
+    def solved(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        factor = fb.linalg.cholesky(x)
+        return fb.sum(fb.linalg.solve_triangular(factor, y, upper=False) ** 2) + fb.sum(fb.log(fb.linalg.diagonal(factor)))
+
+    def gradient(device: str, dtype: str) -> Array:
+        a, b = (fb.asarray(v.astype(dtype), device=device) for v in (x, y))
+        return np.asarray(fb.jit(fb.grad(solved))(a, b).numpy())
+
+    exact = gradient("numpy:0", "float64")
+    np.testing.assert_allclose(gradient(DEVICE, "float32"), exact, rtol=0, atol=1e-4 * np.abs(exact).max())
+    a, b = fb.asarray(x, device=DEVICE), fb.asarray(y, device=DEVICE)
+    each = [solved(a[k], b[k]).numpy() for k in range(3)]
+    np.testing.assert_allclose(fb.vmap(solved)(a, b).numpy(), each, rtol=1e-5)
+    np.testing.assert_allclose(fb.vmap(fb.grad(solved))(a, b).numpy(), exact, rtol=0, atol=1e-4 * np.abs(exact).max())
+
+
+def test_views_are_factored_and_solved_with_as_copies() -> None:
+    x = positive(np.random.default_rng(2), (2, 3), 6, 20.0)
+    given = fb.asarray(np.ascontiguousarray(x.transpose(3, 1, 0, 2)), device=DEVICE)
+    want = fb.linalg.cholesky(fb.asarray(x, device=DEVICE)).numpy()
+    np.testing.assert_array_equal(fb.linalg.cholesky(fb.permute_dims(given, (2, 1, 3, 0))).numpy(), want)
+    lower = fb.asarray(want, device=DEVICE)
+    y = fb.asarray(x[:1], device=DEVICE)
+    found = fb.linalg.solve_triangular(fb.linalg.matrix_transpose(lower), y[..., ::-1], upper=True).numpy()
+    copied = fb.asarray(np.swapaxes(want, -1, -2).copy(), device=DEVICE)
+    other = fb.linalg.solve_triangular(copied, fb.asarray(x[:1, ..., ::-1].copy(), device=DEVICE), upper=True).numpy()
+    np.testing.assert_array_equal(found, other)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "float32"])
+def test_other_matrices_run_on_the_host_by_name(dtype: str) -> None:
+    n = 2 if dtype == "complex64" else LARGEST_MATRIX + 1
+    x = fb.eye(n, dtype=dtype, device=DEVICE)
+    for run in (lambda: fb.linalg.cholesky(x), lambda: fb.linalg.solve_triangular(x, x, upper=False)):
+        with pytest.raises(fb.UnsupportedError, match=dtype):
+            run()
+        with fb.config.scope(fallback="silent"):
+            np.testing.assert_array_equal(run().numpy(), np.eye(n, dtype=dtype))
+    at_most = fb.eye(LARGEST_MATRIX, device=DEVICE)
+    np.testing.assert_array_equal(fb.linalg.cholesky(at_most).numpy(), at_most.numpy())
+    column = at_most[:, :1]
+    np.testing.assert_array_equal(fb.linalg.solve_triangular(at_most, column, upper=True).numpy(), column.numpy())
+
+
+def test_no_right_sides_need_invertible_triangles_too() -> None:
+    zero = fb.zeros((2, 2), device=DEVICE)
+    for run in (fb.linalg.solve_triangular, fb.jit(fb.linalg.solve_triangular)):
+        with fb.config.scope(fallback="silent"), pytest.raises(fb.LinAlgError, match="invertible"):
+            run(zero, zero[:, :0], upper=True)

@@ -201,7 +201,7 @@ def _solved(spec: TriangularSolve) -> NaiveLaunch:
 
     triangle, right, result = map(Placed, (spec.triangle, spec.right, spec.result))
     lanes = [b.let(group + k * b.number(-(-columns // spec.columns), "groups"), "column") for k in range(spec.columns)]
-    inside = [minimum(c, count - 1) for c in lanes]
+    inside = [b.let(select(c < count, c, group), "inside") for c in lanes]  # no column of another item
 
     def factor(i: Expr, j: Expr) -> Expr:
         return b.let(b.read(Buffer(INPUT, spec.sources[0]), dtype, triangle(i, j)), "t")

@@ -93,7 +93,8 @@ class Cholesky:
     def interpret(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Fault | None:
         """Write the factors, by NumPy; arrays are flat."""
         x = inputs[self.sources[0]].reshape(-1, self.n, self.n)
-        a = (x + np.swapaxes(x, -1, -2)) * x.dtype.type(0.5)
+        half = x.dtype.type(0.5)
+        a = x * half + np.swapaxes(x, -1, -2) * half
         finite, positive = np.asarray(np.isfinite(x).all((-2, -1))), np.ones(len(x), np.bool_)
         found = np.full(a.shape, np.nan)
         for k in np.flatnonzero(finite):

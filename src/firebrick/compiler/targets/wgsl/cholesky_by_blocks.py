@@ -15,7 +15,7 @@ from firebrick.compiler.naive.matrices import SECTION, Matrix, cleared, smaller_
 from firebrick.compiler.spec.matrices import Cholesky
 from firebrick.scalar.expr import Expr, binary, const, minimum, select, sqrt
 
-LEAST = 32
+LEAST = 24
 """Minimum number of rows of a matrix for which blocks pay."""
 WIDTH = SECTION
 """Columns of a block."""
