@@ -1,5 +1,5 @@
-"""A WebGPU device: products, elementwise and row kernels by the engine and by hand-written shaders, and attention by its forms,
-in turns; and what a kernel costs on the host.
+"""A WebGPU device: products, elementwise and row kernels by the engine and by hand-written shaders, attention by its forms, and
+factors and solves by the device and the host, in turns; and what a kernel costs on the host.
 ``python -m benchmarks.webgpu``.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel
@@ -20,6 +20,7 @@ import firebrick as fb
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.aval import Aval
+from firebrick.ops import OPS
 
 ROWS, COLUMNS, ITEMS = 8, 4, 8
 """Of the hand-written shader: elements of an item, and items of a workgroup along both axes."""
@@ -231,6 +232,39 @@ def attention(shape: tuple[int, ...], causal: bool, rounds: int, device: str) ->
     return {name: 1e3 * median(t) for name, t in took.items()}
 
 
+MATRICES = ((1000, 8), (256, 32), (64, 64), (16, 128), (4, 256), (1, 512))
+"""Matrices of a stack, and their rows."""
+
+
+def matrices(count: int, n: int, rounds: int, device: str) -> dict[str, tuple[float, float]]:
+    """Milliseconds of processor and of wall time until the host has the result, on the device and by the reference on the host,
+    in turns; right sides have one column, or as many as the matrices."""
+    home = fb.device(device)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((count, n, n))
+    a = fb.asarray((x @ np.swapaxes(x, -1, -2) + n * np.eye(n)).astype(np.float32), device=home)
+    runs: dict[str, Callable[[], object]] = {}
+    cases: list[tuple[str, Any, tuple[fb.Tensor, ...], dict[str, Any]]] = [("cholesky", OPS["cholesky"], (a,), {})]
+    factor = fb.linalg.cholesky(a)
+    cases += [(f"solve {k}", OPS["solve_triangular"], (factor, a[..., :k] + 0.0), {"upper": False}) for k in (1, n)]
+    for name, op, operands, params in cases:
+        runs[name] = lambda op=op, operands=operands, params=params: op(*operands, **params).numpy()  # type: ignore[misc]
+
+        def by_host(op: Any = op, operands: Any = operands, params: Any = params) -> object:
+            found = op.reference(*(t.numpy() for t in operands), **params)
+            return fb.asarray(found.astype(np.float32), device=home).numpy()
+
+        runs[f"{name}, host"] = by_host
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    for k in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.process_time(), time.perf_counter()
+            run()
+            if k:  # the first one compiles
+                took[name].append((time.process_time() - start[0], time.perf_counter() - start[1]))
+    return {name: (1e3 * median(p for p, _ in t), 1e3 * median(w for _, w in t)) for name, t in took.items()}
+
+
 def host_time(kernels: int, rounds: int, device: str) -> tuple[float, float]:
     """Microseconds of the calling thread for each kernel of a compiled program: to record it, and to submit it."""
     home = fb.device(device)
@@ -274,6 +308,9 @@ def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
     for shape, causal in ATTENTION:
         found = attention(shape, causal, rounds, device)
         print(f"attention {shape}: " + ", ".join(f"{name} {took:.1f} ms" for name, took in found.items()))
+    for count, n in MATRICES:
+        for name, (processor, wall) in matrices(count, n, rounds, device).items():
+            print(f"{count:5} matrices of {n:3}: {name:16} {processor:7.2f} ms of processor time, {wall:7.2f} of wall time")
     record, submit = host_time(200, 5 * rounds, device)
     print(f"a kernel of a program of 200: {record:.2f} µs to record, {submit:.2f} µs to submit")
 

@@ -137,6 +137,20 @@ def test_random_matrices_have_the_factors_and_the_errors_of_numpy(part: int, see
         assert verdict.ok, f"{case} {way}: {verdict}"
 
 
+@pytest.mark.parametrize("condition", [2.0, 1e4])
+def test_errors_do_not_grow_with_the_number_of_rows(condition: float) -> None:
+    rng = np.random.default_rng(3)
+    x, y = positive(rng, (2,), 300, condition), rng.normal(size=(300, 2)).astype(np.float32)
+    factor = OPS["cholesky"](fb.asarray(x, device=DEVICE)).numpy()
+    exact = np.linalg.cholesky(x.astype(np.float64))
+    assert np.abs(factor - exact).max() < 2.0**-23 * np.abs(exact).max() * (2 if condition < 10 else condition / 10)
+    for upper in (False, True):
+        t = np.swapaxes(factor, -1, -2).copy() if upper else factor
+        found = OPS["solve_triangular"](fb.asarray(t, device=DEVICE), fb.asarray(y, device=DEVICE), upper=upper).numpy()
+        want = OPS["solve_triangular"].reference(t.astype(np.float64), y, upper=upper)
+        assert check_results(OPS["solve_triangular"], (t, y), {"upper": upper}, (found,), (want,)).units < 2
+
+
 def spoiled_stack() -> Array:
     """A stack with two matrices that are not positive definite."""
     x = positive(np.random.default_rng(0), (2, 3), 4, 10.0)

@@ -31,6 +31,8 @@ COUNTS = Buffer(TEMPORARY, 0)
 RESULTS = Buffer(RESULT, 0)
 SECTION = 16
 """Number of products that are summed one after the other."""
+BLOCKS = 64
+"""Maximum number of blocks of rows of a launch: drivers end loops of more than 65,535 iterations."""
 Blocks = Sequence[Sequence[Let]]
 """Variables for the elements of a block of rows and columns."""
 
@@ -160,7 +162,9 @@ def subtract(b: Builder, rests: Blocks, losses: Blocks, sums: Blocks) -> None:
 
 def triangular_solve(spec: TriangularSolve) -> Naive:
     """The naive form."""
-    return Naive((cleared(1), _checked(spec), _solved(spec)), (Array("int32", 1),))
+    blocks = -(-spec.n // spec.block)
+    parts = [_solved(spec, k, min(k + BLOCKS, blocks)) for k in range(0, blocks, BLOCKS)]
+    return Naive((cleared(1), _checked(spec), *parts), (Array("int32", 1),))
 
 
 def _checked(spec: TriangularSolve) -> NaiveLaunch:
@@ -179,8 +183,8 @@ def _checked(spec: TriangularSolve) -> NaiveLaunch:
     return b.step()
 
 
-def _solved(spec: TriangularSolve) -> NaiveLaunch:
-    """The launch that solves by blocks of rows: first what the solved rows contribute is subtracted from a block."""
+def _solved(spec: TriangularSolve, start: int, stop: int) -> NaiveLaunch:
+    """The launch that solves for some blocks of rows: first what the solved rows contribute is subtracted from a block."""
     *batch, n, columns = spec.result.shape
     b = Builder("triangular_solve", (*batch, -(-columns // spec.columns)))
     *outer, group = b.positions
@@ -243,5 +247,5 @@ def _solved(spec: TriangularSolve) -> NaiveLaunch:
 
                 b.when((first + k < size) & (c < count), write)
 
-    b.loop(ZERO, b.number(-(-n // spec.block), "blocks"), solve)
+    b.loop(b.number(start, "first"), b.number(stop, "blocks"), solve)
     return b.step()
