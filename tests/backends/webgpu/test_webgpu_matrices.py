@@ -269,3 +269,5 @@ def test_no_right_sides_need_invertible_triangles_too() -> None:
     for run in (fb.linalg.solve_triangular, fb.jit(fb.linalg.solve_triangular)):
         with fb.config.scope(fallback="silent"), pytest.raises(fb.LinAlgError, match="invertible"):
             run(zero, zero[:, :0], upper=True)
+    assert fb.linalg.solve_triangular(fb.zeros((0, 2, 2), device=DEVICE), zero, upper=True).shape == (0, 2, 2)
+    assert fb.linalg.cholesky(fb.zeros((3, 0, 0), device=DEVICE)).shape == (3, 0, 0)

@@ -21,7 +21,7 @@ from firebrick.backends.webgpu.adapters import DRIVERS, adapters
 from firebrick.backends.webgpu.buffers import DeviceArray
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.groups import CompiledGroup, Groups
-from firebrick.backends.webgpu.lowering import POLICY, kind_of, lowered_body
+from firebrick.backends.webgpu.lowering import POLICY, checks_without_results, kind_of, lowered_body
 from firebrick.backends.webgpu.recorded import AllResults, OneResult, SameMemory, recorded_segments
 from firebrick.backends.webgpu.tuning import selected
 from firebrick.compiler import Executable, Kernel, build, call
@@ -178,6 +178,8 @@ class WebGpuBackend(Backend):
             return False
         if op.name in _IN_FLOAT64 and dtypes[0].kind in ("float", "complex"):
             return False
+        if op.kind in KINDS and not KINDS[op.kind].takes_complex and any(d.kind == "complex" for d in dtypes):
+            return False
         return op.kind in KINDS or op.view is not None or op.expand is not None or op.access is not None or op is FUSED
 
     def execute(self, op: Op, inputs: tuple[DeviceArray, ...], params: dict[str, Any], out: Any = None) -> Any:
@@ -282,7 +284,7 @@ class WebGpuBackend(Backend):
             found = groups.of_body(params["body"])
             assert isinstance(found, CompiledGroup), found
             return found
-        if not any(a.size for a in results) and not op.indexes and not op.partial:
+        if not any(a.size for a in results) and not checks_without_results(op, operands):
             return _all([_maker(groups.gpu, a) for a in results], packed)
         if operands and not any(a.size for a in operands) and op.program is None:
             return _all(_constants(groups.gpu, op, operands, params, results, packed), packed)

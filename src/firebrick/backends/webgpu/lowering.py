@@ -41,6 +41,7 @@ from firebrick.compiler.templates import sort_by_digits
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, UnsupportedError
+from firebrick.core.op import Op
 from firebrick.core.views import View
 from firebrick.ir import Graph, Node
 from firebrick.scalar.expr import COMPLEX, load, local
@@ -92,6 +93,11 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
         return MAP
     axes = reduced_axes(n, operands[0].ndim)
     return ROWS if axes == (operands[0].ndim - 1,) else COLUMNS
+
+
+def checks_without_results(op: Op, operands: Sequence[Aval]) -> bool:
+    """Whether an operation whose results have no elements may raise: for indices, or for matrices that it solves with."""
+    return op.indexes is not None or (op.partial and operands[0].size > 0)
 
 
 def _grouped(n: Node, operands: Sequence[Aval]) -> bool:

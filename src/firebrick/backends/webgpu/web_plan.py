@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.webgpu.buffers import padded
-from firebrick.backends.webgpu.lowering import POLICY, SITES, LoweredGroup, kind_of, lowered_body, lowered_view
+from firebrick.backends.webgpu.lowering import (
+    POLICY,
+    SITES,
+    LoweredGroup,
+    checks_without_results,
+    kind_of,
+    lowered_body,
+    lowered_view,
+)
 from firebrick.backends.webgpu.probes import Measured
 from firebrick.backends.webgpu.web_control import Emitted, control_steps, graphs_of, with_whole_words
 from firebrick.backends.webgpu.web_program import WebLaunch, WebPlan, WebStep
@@ -221,7 +229,7 @@ class _Scope:
         if graphs is not None:
             bodies = tuple(_Scope(self.program, g, True, n.params.get("of", "")) for g in graphs)
             return [_Part(n.op.name, None, n.inputs, results, n, bodies)]
-        if not any(a.size for a in n.avals) and not n.op.indexes and not n.op.partial:
+        if not any(a.size for a in n.avals) and not checks_without_results(n.op, operands):
             return []
         if operands and not any(a.size for a in operands) and n.op.program is None:
             computed = n.op.reference(*(np.zeros(a.shape, a.dtype.np) for a in operands), **n.params)

@@ -25,6 +25,10 @@ KernelSpec = (
 )
 
 
+def _never(n: Node, operands: Sequence[Aval]) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of kernel.
@@ -37,7 +41,12 @@ class Kind:
 
     build: Callable[[Graph], KernelSpec]
     grouped: bool = False
-    complex: Callable[[Node, Sequence[Aval]], bool] = lambda n, operands: False
+    complex: Callable[[Node, Sequence[Aval]], bool] = _never
+
+    @property
+    def takes_complex(self) -> bool:
+        """Whether some nodes of complex numbers have a specification of this kind."""
+        return self.complex is not _never
 
 
 def _always(n: Node, operands: Sequence[Aval]) -> bool:
