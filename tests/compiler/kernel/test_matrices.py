@@ -13,7 +13,7 @@ from firebrick.compiler.kernel import Fault
 from firebrick.compiler.naive import Naive, naive
 from firebrick.compiler.spec.evaluate import outcome
 from firebrick.compiler.spec.kinds import spec_of
-from firebrick.compiler.spec.matrices import Cholesky, MatrixSite
+from firebrick.compiler.spec.matrix import Cholesky, MatrixSite
 from firebrick.compiler.targets.wgsl.cholesky_by_blocks import SECTION, cholesky_by_blocks
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results

@@ -14,7 +14,7 @@ from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, Site
-from firebrick.compiler.spec.matrices import MatrixSite
+from firebrick.compiler.spec.matrix import MatrixSite
 from firebrick.compiler.spec.ranges import Ranges
 from firebrick.compiler.tune.compared import Tuned, collect, is_untuned
 from firebrick.core.aval import Aval

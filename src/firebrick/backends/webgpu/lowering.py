@@ -27,7 +27,7 @@ from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, reduced_axes
 from firebrick.compiler.spec.faults import FaultSite, sites_of
-from firebrick.compiler.spec.matrices import Cholesky
+from firebrick.compiler.spec.matrix import Cholesky
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.targets.wgsl import attention_by_products, cholesky_by_blocks, rows_by_groups

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.spec.faults import Site
-from firebrick.compiler.spec.matrices import MatrixSite
+from firebrick.compiler.spec.matrix import MatrixSite
 from firebrick.compiler.targets.wgsl.shader import Shader
 
 

@@ -21,7 +21,7 @@ from firebrick.compiler.spec.base import Operand
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
 from firebrick.compiler.spec.faults import Site
-from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
+from firebrick.compiler.spec.matrix import Cholesky, TriangularSolve
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW, Scatter
 from firebrick.compiler.spec.search import Search

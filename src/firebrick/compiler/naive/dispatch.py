@@ -26,7 +26,7 @@ from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.custom import Custom
-from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
+from firebrick.compiler.spec.matrix import Cholesky, TriangularSolve
 from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter

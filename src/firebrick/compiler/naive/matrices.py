@@ -6,7 +6,7 @@ minus how many were found so far, which an atomic operation counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import prod
 
@@ -23,7 +23,8 @@ from firebrick.compiler.naive.building import (
     NaiveLaunch,
     compensated,
 )
-from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
+from firebrick.compiler.spec.matrix import Cholesky, TriangularSolve
+from firebrick.core.views import View
 from firebrick.scalar.expr import Expr, absolute, binary, cast, const, eq, local, minimum, select, sqrt
 
 COUNTS = Buffer(TEMPORARY, 0)
@@ -192,18 +193,14 @@ def _solved(spec: TriangularSolve, start: int, stop: int) -> NaiveLaunch:
     zero = const(0.0, dtype)
     last = b.let(size - 1, "last")
 
-    class Placed:
-        """Addresses of the elements of an operand or the result, for the item's position in the batch."""
+    def addresses(view: View) -> Callable[[Expr, Expr], Expr]:
+        """Gives the address of an element of a matrix, for the item's position in the batch."""
+        placed = b.place(view)
+        ((_, row),), ((_, column),) = placed.axes[-2:]
+        start = b.address(placed, [*outer, ZERO, ZERO])
+        return lambda i, j: b.let(start + i * row + j * column, "at")
 
-        def __init__(self, view: object) -> None:
-            placed = b.place(view)  # type: ignore[arg-type]
-            ((_, self._row),), ((_, self._column),) = placed.axes[-2:]
-            self._start = b.address(placed, [*outer, ZERO, ZERO])
-
-        def __call__(self, i: Expr, j: Expr) -> Expr:
-            return b.let(self._start + i * self._row + j * self._column, "at")
-
-    triangle, right, result = map(Placed, (spec.triangle, spec.right, spec.result))
+    triangle, right, result = map(addresses, (spec.triangle, spec.right, spec.result))
     lanes = [b.let(group + k * b.number(-(-columns // spec.columns), "groups"), "column") for k in range(spec.columns)]
     inside = [b.let(select(c < count, c, group), "inside") for c in lanes]  # no column of another item
 

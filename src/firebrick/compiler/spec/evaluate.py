@@ -20,7 +20,7 @@ from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.faults import first_fault, out_of_range, sites_of
 from firebrick.compiler.spec.kinds import KernelSpec
-from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
+from firebrick.compiler.spec.matrix import Cholesky, TriangularSolve
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.compiler.spec.prefix import Prefix

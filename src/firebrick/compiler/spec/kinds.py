@@ -10,7 +10,7 @@ from firebrick.compiler.spec.contract import Contract, contract
 from firebrick.compiler.spec.copy import Copy, copy
 from firebrick.compiler.spec.custom import Custom, custom
 from firebrick.compiler.spec.elements import is_complex, rule_of
-from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve, cholesky, triangular_solve
+from firebrick.compiler.spec.matrix import Cholesky, TriangularSolve, cholesky, triangular_solve
 from firebrick.compiler.spec.nest import Nest, nest
 from firebrick.compiler.spec.prefix import Prefix, prefix
 from firebrick.compiler.spec.scatter import Scatter, scatter

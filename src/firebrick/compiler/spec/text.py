@@ -18,7 +18,7 @@ from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.kinds import KernelSpec
-from firebrick.compiler.spec.matrices import Cholesky, TriangularSolve
+from firebrick.compiler.spec.matrix import Cholesky, TriangularSolve
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Bound, Factor, Part
 from firebrick.compiler.spec.prefix import Prefix

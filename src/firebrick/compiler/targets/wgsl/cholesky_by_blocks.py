@@ -12,7 +12,7 @@ from math import prod
 
 from firebrick.compiler.naive.building import TEMPORARY, ZERO, Array, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.naive.matrices import SECTION, Matrix, cleared, smaller_pivot, subtract
-from firebrick.compiler.spec.matrices import Cholesky
+from firebrick.compiler.spec.matrix import Cholesky
 from firebrick.scalar.expr import Expr, binary, const, minimum, select, sqrt
 
 LEAST = 24

@@ -52,7 +52,7 @@ class MatrixSite:
             count: Minus how many matrices are not.
 
         Example:
-            >>> from firebrick.compiler.spec.matrices import MatrixSite
+            >>> from firebrick.compiler.spec.matrix import MatrixSite
             >>> print(MatrixSite("cholesky", "positive definite", (2, 3)).error(4, -2))
             cholesky: every matrix must be positive definite
             Received: matrix (1, 1) of a stack of shape (2, 3) is not (2 in all).
