@@ -20,6 +20,7 @@ SOME = (
     "add", "floor_divide", "exp", "softmax", "layer_norm", "sum", "argmax", "matmul", "conv", "conv_weight", "max_pool",
     "max_pool_gradient", "attention", "attention_gradient", "take", "index_add", "scatter_add", "gather", "concat", "split",
     "where", "sort", "top_k", "cumulative_max", "permute", "slice_update", "pad", "random_bits", "searchsorted", "standardize",
+    "cholesky", "solve_triangular",
 )  # fmt: skip
 """Ops of every family that has kernels, those with many operands among them."""
 

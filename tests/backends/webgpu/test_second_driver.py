@@ -59,7 +59,7 @@ with np.errstate(all="ignore"):
 """
 OPS = (
     "add", "divide", "remainder", "exp", "erf", "sin", "where", "sum", "argmax", "softmax", "matmul", "conv", "max_pool",
-    "take", "scatter_add", "sort", "permute", "cast",
+    "take", "scatter_add", "sort", "permute", "cast", "cholesky", "solve_triangular",
 )  # fmt: skip
 
 
