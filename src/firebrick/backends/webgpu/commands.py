@@ -298,8 +298,7 @@ class Gpu:
             if found is None:
                 self._check()
                 more = ["uniform", "storage"] if shader.checks else ["uniform"]
-                read = [r for r, n in zip(shader.access, shader.windows, strict=True) for _ in range(n)]
-                found = self._pipelines[key] = self._compiled(shader.text, read, more)
+                found = self._pipelines[key] = self._compiled(shader.text, shader.reads, more)
                 if len(self._pipelines) > _PIPELINES:
                     self._pipelines.popitem(last=False)
             else:

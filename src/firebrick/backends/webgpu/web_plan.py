@@ -35,6 +35,7 @@ from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.matrix import MatrixSite
+from firebrick.compiler.targets.wgsl.bindings import WORD
 from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.core.views import View, row_major

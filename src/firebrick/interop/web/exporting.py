@@ -35,7 +35,6 @@ from firebrick.backends.registry import find_device
 from firebrick.backends.webgpu.web_plan import web_plan
 from firebrick.backends.webgpu.web_program import WebCond, WebCopy, WebLaunch, WebPlan, WebScan, WebStep
 from firebrick.compiler.spec.faults import Site
-from firebrick.compiler.targets.wgsl.shader import Shader
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ConfigError, DTypeError, FirebrickError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -202,7 +201,7 @@ class _Content:
             "selftest": _hashed("selftest.safetensors", files)
             | {"tolerances": {x["name"]: TOLERANCES.get(x["dtype"], 0.0) for x in results}},
             "kernels": [
-                _hashed(file, files) | {"bindings": _bindings(s), "checks": s.checks}
+                _hashed(file, files) | {"bindings": ["read" if r else "read_write" for r in s.reads], "checks": s.checks}
                 for file, s in zip(kernels, plan.kernels, strict=True)
             ],
             "launches": [
@@ -231,7 +230,7 @@ class _Content:
         return {
             "maxStorageBufferBindingSize": max(sizes, default=4),
             "maxBufferSize": max(self.plan.buffers, default=4),
-            "maxStorageBuffersPerShaderStage": max((sum(s.windows) + s.checks for s in self.plan.kernels), default=0),
+            "maxStorageBuffersPerShaderStage": max((len(s.reads) + s.checks for s in self.plan.kernels), default=0),
         }
 
     def _selftest(self) -> dict[str, Array]:
@@ -247,11 +246,6 @@ class _Content:
                 raise error
         found = {f"input.{name}": x.numpy() for name, x in zip(self.names, self.given, strict=True)}
         return found | {f"output.{path}": values[v] for path, v in self.program.results}
-
-
-def _bindings(shader: Shader) -> list[str]:
-    """The access of each binding of a kernel's arrays."""
-    return ["read" if read else "read_write" for read, n in zip(shader.access, shader.windows, strict=True) for _ in range(n)]
 
 
 def _computed(graph: Graph, inputs: Sequence[Array]) -> list[Array]:

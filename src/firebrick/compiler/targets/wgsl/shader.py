@@ -81,6 +81,11 @@ class Shader:
     windows: tuple[int, ...] = ()
     window: int = 0
 
+    @property
+    def reads(self) -> tuple[bool, ...]:
+        """For each binding of an array, whether it is only read."""
+        return tuple(read for read, n in zip(self.access, self.windows, strict=True) for _ in range(n))
+
     def bindings(self, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
         """The bindings of a launch: the number of the array, the offset, and the size, in bytes, a multiple of four.
 
