@@ -43,18 +43,6 @@ def set_bits(word: Any) -> Any:
 
 
 @kernel.function
-def gathered(word: Any, mask: Any) -> Any:
-    """The bits of a uint32 where a mask has ones, as its lowest bits, in the same order; a mask has few ones."""
-    found, bit, left = word_of(0), word_of(1), mask
-    while left != word_of(0):
-        rest = left & (left - word_of(1))
-        found = found | (bit if (word & (left ^ rest)) != word_of(0) else word_of(0))
-        bit = bit << word_of(1)
-        left = rest
-    return found
-
-
-@kernel.function
 def coincidences(x: Any, d: Any, length: Any, b: Any, w: Any, i: Any, j: Any) -> Any:
     """Slots of a sample, which begins with a word, in which both lines of a cross-point fire."""
     count = count_of_pulses(0)
@@ -161,26 +149,39 @@ def appended_all(queue: Any, lane: Any, last: Any, waiting: Any, up: Any, count:
 
 
 @kernel.function
-def appended_some(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, mask: Any, alone: Any) -> Any:
-    """Add the pulses where a word has ones, of which ``bits`` says whether they are pulses up.
+def appended_slots(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, both: Any, row: Any, most: Any) -> Any:
+    """Add the pulses of a word's slots; other arguments as of ``appended``.
 
     Args:
         queue: As of ``appended``.
         lane: Likewise.
         last: Likewise.
         waiting: Likewise.
-        bits: Directions.
-        mask: The pulses.
-        alone: Whether all are of one sample, whose pulses have one direction.
+        bits: Whether the pulse of a slot is a pulse up.
+        both: Slots with a pulse.
+        row: Slots in which the row fires, one after the other for all cross-points of the group.
+        most: The most pulses that a cross-point may have afterwards.
     """
-    count = set_bits(mask)
-    if not alone:
-        bits = gathered(bits, mask)
-    elif (bits & mask) != word_of(0):
-        bits = lowest(count)
-    else:
-        bits = word_of(0)
-    return appended(queue, lane, last, waiting, bits, count)
+    bit, left = word_of(1) << word_of(waiting & 31), row
+    while left != word_of(0):
+        slot = left & (word_of(0) - left)
+        left = left ^ slot
+        if (both & slot) != word_of(0):
+            last = last | (bit if (bits & slot) != word_of(0) else word_of(0))
+            bit = bit << word_of(1)
+            waiting += 1
+        if most >= 32:
+            if bit == word_of(0):
+                queue[(int(waiting) >> 5) - 1, lane] = last
+                last, bit = word_of(0), word_of(1)
+    return last, waiting
+
+
+@kernel.function
+def appended_sample(queue: Any, lane: Any, last: Any, waiting: Any, up: Any, both: Any) -> Any:
+    """Add the pulses of a word whose slots are of one sample: where ``both`` has ones, pulses of one direction."""
+    count = set_bits(both)
+    return appended(queue, lane, last, waiting, lowest(count) if up else word_of(0), count)
 
 
 @lru_cache(maxsize=256)
@@ -230,7 +231,7 @@ def update_kernel(
         while word < used[0]:
             last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
             ups, downs = count_of_pulses(0), count_of_pulses(0)
-            room, samples = 32 * WORDS, joined
+            room, samples, most_waiting = 32 * WORDS, joined, 0  # the last for any cross-point of the group
             parts, counted, alone = 0, 0, 0  # of a sum, which of them are numbers of pulses, and which are of one sample
             full = False
             while word < used[0] and not full:
@@ -257,14 +258,21 @@ def update_kernel(
                             if side != 0:  # devices that only get pulses up: those up, or those down
                                 both = both & (bits if side > 0 else ~bits)
                                 bits = word_of(0xFFFFFFFF)
-                        n = set_bits(both)
-                        total += n
                         if joins:
+                            n = set_bits(both)
+                            total += n
                             ups += set_bits(both & bits)
                             downs += n - set_bits(both & bits)
                             alone += (1 << parts) if begins[word] == word_of(1) else 0
-                        elif both != word_of(0):
-                            last, waiting = appended_some(queue, lane, last, waiting, bits, both, begins[word] == word_of(1))
+                        else:
+                            row, earlier = now & d_lines[word, i], waiting
+                            most_waiting += int(set_bits(row))
+                            if begins[word] == word_of(1):
+                                up = (bits & both) != word_of(0)
+                                last, waiting = appended_sample(queue, lane, last, waiting, up, both)
+                            else:
+                                last, waiting = appended_slots(queue, lane, last, waiting, bits, both, row, most_waiting)
+                            total += waiting - earlier
                     elif slots <= 0:
                         fires = word_of(0)
                         slots, many = 0, 0
@@ -288,6 +296,7 @@ def update_kernel(
                             counted += 1 << parts
                         else:
                             last, waiting = appended_all(queue, lane, last, waiting, up, n)
+                            most_waiting += PIECE
                         piece += 1
                         slots = min(slots, PIECE)
                         if PIECE * piece >= length[b]:
@@ -310,11 +319,17 @@ def update_kernel(
                         if (counted >> p) & 1 == 1:
                             up = bits != word_of(0)
                             last, waiting = appended_all(queue, lane, last, waiting, up, count_of_pulses(both))
-                        elif both != word_of(0):
-                            one = (alone >> p) & 1 == 1
-                            last, waiting = appended_some(queue, lane, last, waiting, bits, both, one)
+                        elif (alone >> p) & 1 == 1:
+                            up = (bits & both) != word_of(0)
+                            last, waiting = appended_sample(queue, lane, last, waiting, up, both)
+                        else:
+                            last, waiting = appended_slots(queue, lane, last, waiting, bits, both, both, 32 * WORDS)
+                most_waiting = 32 * WORDS
             if j < weights.shape[1] and waiting > 0:
-                queue[int(waiting) >> 5, lane] = last
+                if most_waiting < 32:
+                    queue[0, lane] = last
+                else:
+                    queue[int(waiting) >> 5, lane] = last
                 for q in range((int(waiting) + 3) >> 2):
                     block = ((flushes * (8 * WORDS) + q) * weights.shape[0] + i) * weights.shape[1] + j
                     rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
