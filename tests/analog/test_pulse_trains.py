@@ -20,9 +20,10 @@ from firebrick.analog.pulse_trains import (
     quotient,
     root,
     schedule,
+    set_bits,
     trains,
 )
-from firebrick.analog.pulsed_update import fitting, gathered, rounded, set_bits
+from firebrick.analog.pulsed_update import fitting, rounded
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.core.dtypes import float32, int64, uint32
 
@@ -246,26 +247,6 @@ def test_trains_of_some_samples_are_those_of_all_in_their_slots(length: int) -> 
     lines = by_samples(made.kept(made.x, fb.asarray(kept)), made)
     np.testing.assert_array_equal(lines, by_samples(made.x, made) & kept[:, None])
     assert lines.any()
-
-
-@typed_kernel(
-    word=reads(uint32, "count"), mask=reads(uint32, "count"), out=results(uint32, "count"),
-)  # fmt: skip
-def bits_of(word: Any, mask: Any, out: Any) -> None:
-    i = fb.kernel.index()
-    out[i] = gathered(word[i], mask[i])
-
-
-def test_bits_are_gathered_in_order() -> None:
-    rng = np.random.default_rng(1)
-    word, mask = (rng.integers(0, 1 << 32, 300).astype(np.uint32) for _ in range(2))
-    mask[:4] = 0, 0xFFFFFFFF, 1, 1 << 31
-    mask[100:] &= rng.integers(0, 1 << 32, 200).astype(np.uint32)
-    want = [
-        sum((int(w) >> s & 1) << k for k, s in enumerate(s for s in range(32) if int(m) >> s & 1))
-        for w, m in zip(word, mask, strict=True)
-    ]
-    assert bits_of(fb.asarray(word), fb.asarray(mask)).tolist() == want
 
 
 @typed_kernel(

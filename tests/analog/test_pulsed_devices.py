@@ -123,8 +123,11 @@ def test_no_vector_is_left_out_after_tuning(model: analog.PulsedDevice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "length"), [(150, 31), (3, 1500), (2, 2100), (40, 33)],
-    ids=["more pulses than a queue has room for", "trains longer than a piece", "trains longer than a queue", "two words"],
+    ("batch", "length"), [(150, 31), (3, 1500), (2, 2100), (40, 33), (3, 9), (14, 5), (900, 3)],
+    ids=[
+        "more pulses than a queue has room for", "trains longer than a piece", "trains longer than a queue", "two words",
+        "several samples in a word", "more pulses than a word has bits", "more such pulses than a queue has room for",
+    ],
 )  # fmt: skip
 def test_pulses_of_many_samples_and_of_long_trains_come_in_order(batch: int, length: int) -> None:
     """Steps of soft bounds up and down do not commute, so the weights show the order."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from firebrick.analog.column_lists import column_lists_of
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.matvec import COMPILED
 from firebrick.analog.normal_numbers import normals
@@ -20,6 +21,7 @@ from firebrick.analog.pulse_trains import MOST_SLOTS, STOCHASTIC, WORD, Trains, 
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
+from firebrick.analog.write_noise import with_write_noise
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, int32, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError
@@ -520,19 +522,20 @@ def _pulsed(
         side: Which pulses count; see ``BOTH``.
     """
     own, shared = model.names(hidden)
-    kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, model.joint_pulses())
+    joint = model.joint_pulses()
+    kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, joint)
     low, high = model.limits(hidden)
-    slots = trains.slots
+    slots, lists = trains.slots, column_lists_of(trains, kind if joint is None else None, w.size)
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]
     after, counts = kernel(
         w, low, high, x, d, trains.x, trains.d, trains.x_negative, trains.d_negative, slots.length, slots.first,
-        slots.begins, slots.used, trains.fired, keys[0], ascent, side,
+        slots.begins, slots.used, trains.fired, *lists, keys[0], ascent, side,
         *(hidden[n] for n in own), *numbers,
     )  # fmt: skip
     if len(keys) == 1:
         return after, after, counts
-    noise: Tensor = normals(keys[1], w.shape[0], w.shape[1], 0)
-    return after, where(counts > 0, after + noise * (model.write_noise_std * model.dw_min), shown), counts
+    std = model.write_noise_std * model.dw_min
+    return after, with_write_noise(after, counts, slots.used, *lists, keys[1], std, shown), counts
 
 
 @lru_cache(maxsize=256)

@@ -66,6 +66,16 @@ def normal_block(key: Any, block: Any) -> Any:
     return a, b, c, d
 
 
+@kernel.function
+def normal_of_block(key: Any, block: Any, number: Any) -> Any:
+    """One of the four numbers of ``normal_block``."""
+    a, b = kernel.random_bits(key, 4 * block), kernel.random_bits(key, 4 * block + 1)
+    c, d = kernel.random_bits(key, 4 * block + 2), kernel.random_bits(key, 4 * block + 3)
+    of_radius, of_angle = (c if number >= 2 else a), (d if number >= 2 else b)
+    one, other = _FIRST(of_radius, of_angle), _SECOND(of_radius, of_angle)
+    return other if number & 1 != 0 else one
+
+
 _DRAW: dict[str, Any] = {
     "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "out": results(float32, "rows, columns"),
 }  # fmt: skip

@@ -41,6 +41,8 @@ wide: Any = float64
 """The cast to float64, in kernels."""
 word_of: Any = uint32
 """The cast to uint32, in kernels."""
+count_of_pulses: Any = int32
+"""Likewise, of what is counted."""
 whole_of: Any = int32
 """The cast to int32, in kernels: from float32 it is an instruction of vectors, unlike that to int64."""
 
@@ -261,6 +263,15 @@ def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used:
                     first[at // WORD + k] = b
         at += slots if slots <= WORD else (slots + WORD - 1) // WORD * WORD
     used[0] = (at + WORD - 1) // WORD
+
+
+@kernel.function
+def set_bits(word: Any) -> Any:
+    """The number of bits of a uint32 that are 1."""
+    pairs = word - ((word >> word_of(1)) & word_of(0x55555555))
+    nibbles = (pairs & word_of(0x33333333)) + ((pairs >> word_of(2)) & word_of(0x33333333))
+    octets = (nibbles + (nibbles >> word_of(4))) & word_of(0x0F0F0F0F)
+    return count_of_pulses((octets * word_of(0x01010101)) >> word_of(24))
 
 
 @kernel.function

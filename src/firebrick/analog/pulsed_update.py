@@ -6,8 +6,11 @@ their order within the sample does not matter.
 Cross-points are the lanes of vectors, and most samples give most of them no pulse or a few. So each cross-point first collects
 the pulses of many samples in a *queue*, a bit for each, which is whether it is a pulse up, and then takes pulses from it, four
 for each block of random words, whichever samples they are of. Coincidences are found in words of 32 slots, which are those of
-many samples where trains are short (``Slots``). Samples in which no pulse reaches a row are left out for all of its
-cross-points (``Trains.fired``).
+many samples where trains are short (``Slots``): such a word adds its pulses slot by slot, in those in which the row fires.
+Samples in which no pulse reaches a row are left out for all of its cross-points (``Trains.fired``).
+
+Where most cross-points get no pulse, the first group of a row visits the pulses of the whole row, by the lists of columns that
+fire in each slot (``column_lists``), and the other groups do nothing. The pulses, their order and their numbers are the same.
 
 Where the step of noisy pulses does not depend on the weight, the sum of the pulses of some samples is one normal number, as
 long as no bound is in reach; cross-points near a bound take pulse after pulse.
@@ -18,28 +21,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from firebrick.analog.normal_numbers import normal_block, normal_pair
-from firebrick.analog.pulse_trains import STOCHASTIC, lowest, word_of
-from firebrick.analog.typed_kernel import reads, results
+from firebrick.analog.column_lists import OF_LISTS, first_slot
+from firebrick.analog.normal_numbers import normal_block, normal_of_block, normal_pair
+from firebrick.analog.pulse_trains import STOCHASTIC, count_of_pulses, lowest, set_bits, word_of
+from firebrick.analog.typed_kernel import reads
 from firebrick.analog.update_parameters import PulseType
-from firebrick.compiler.kernel.language.annotations import ArrayTuple
+from firebrick.compiler.kernel.language.annotations import ArrayTuple, ArrayType, sizes_of
 from firebrick.compiler.kernel.language.calls import HelperFunction, IndexedFunction
 from firebrick.core.dtypes import float32, int32, int64, uint32
 from firebrick.functions.kernels import Kernel, kernel
 
-count_of_pulses: Any = int32
-"""The cast to int32, in kernels."""
 number_of: Any = float32
 """The cast to float32, in kernels."""
-
-
-@kernel.function
-def set_bits(word: Any) -> Any:
-    """The number of bits of a uint32 that are 1."""
-    pairs = word - ((word >> word_of(1)) & word_of(0x55555555))
-    nibbles = (pairs & word_of(0x33333333)) + ((pairs >> word_of(2)) & word_of(0x33333333))
-    octets = (nibbles + (nibbles >> word_of(4))) & word_of(0x0F0F0F0F)
-    return count_of_pulses((octets * word_of(0x01010101)) >> word_of(24))
 
 
 @kernel.function
@@ -149,6 +142,15 @@ def appended_all(queue: Any, lane: Any, last: Any, waiting: Any, up: Any, count:
 
 
 @kernel.function
+def stored_if_full(queue: Any, lane: Any, last: Any, waiting: Any, bit: Any) -> Any:
+    """Store the word that is being filled when it is full; ``bit``, that of the next pulse in it, is 0 then."""
+    if bit == word_of(0):
+        queue[(int(waiting) >> 5) - 1, lane] = last
+        last, bit = word_of(0), word_of(1)
+    return last, bit
+
+
+@kernel.function
 def appended_slots(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, both: Any, row: Any, most: Any) -> Any:
     """Add the pulses of a word's slots; other arguments as of ``appended``.
 
@@ -170,10 +172,8 @@ def appended_slots(queue: Any, lane: Any, last: Any, waiting: Any, bits: Any, bo
             last = last | (bit if (bits & slot) != word_of(0) else word_of(0))
             bit = bit << word_of(1)
             waiting += 1
-        if most >= 32:
-            if bit == word_of(0):
-                queue[(int(waiting) >> 5) - 1, lane] = last
-                last, bit = word_of(0), word_of(1)
+        if most >= 32:  # the same for all cross-points of the group, and seldom true
+            last, bit = stored_if_full(queue, lane, last, waiting, bit)
     return last, waiting
 
 
@@ -202,36 +202,59 @@ def update_kernel(
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, attributes of their ``Slots``, in which
-        samples rows fire, the key of the normal numbers, whether the learning rate is negative, which pulses count (see
-        ``device_array.BOTH``), and the parameters. Its results are the weights, and the number of pulses that each
-        cross-point got.
+        samples rows fire, the ``ColumnLists``, the key of the normal numbers, whether the learning rate is negative, which
+        pulses count (see ``device_array.BOTH``), and the parameters. Its results are the weights, and the number of pulses
+        that each cross-point got.
     """
     whole, trained = "rows, columns", pulse_type in STOCHASTIC
     units, of_lines = ("words", uint32) if trained else ("samples", int64)
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
+    listed = trained and joint is None
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
     count_of, joined = COUNTS[pulse_type], JOINED if joint is not None else ANY
 
     def pulsed_update(
-        weights: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, x_negative: Any, d_negative: Any,
-        length: Any, first: Any, begins: Any, used: Any, fired: Any, key: Any, ascent: Any, side: Any, parameters: Any,
-        changed: Any, pulses: Any,
+        changed: Any, low: Any, high: Any, x: Any, d: Any, x_lines: Any, d_lines: Any, x_negative: Any, d_negative: Any,
+        length: Any, first: Any, begins: Any, used: Any, fired: Any, sparse: Any, firing: Any, begin: Any, end: Any,
+        column: Any, key: Any, ascent: Any, side: Any, parameters: Any, pulses: Any,
     ) -> None:  # fmt: skip
         i, part = kernel.group()
         lane = kernel.lane()
-        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
         queue = kernel.shared(uint32, (WORDS + 1, LANES))
         summed = kernel.shared(uint32, (2 * JOINED if joins else 1, LANES))  # pulses, and directions, of each part of a sum
+        if listed and sparse[0] != 0:
+            if part == 0:
+                for of_word in range(used[0]):
+                    left = firing[of_word, i]
+                    while left != word_of(0):
+                        slot, s = first_slot(left)
+                        left = left ^ slot
+                        for first_entry in range(begin[of_word, s], end[of_word, s], LANES):
+                            entry = first_entry + lane
+                            if entry < end[of_word, s]:
+                                j = int(column[entry])
+                                up = (((x_negative[of_word, j] ^ d_negative[of_word, i]) & slot) != word_of(0)) != ascent
+                                if side == 0 or up == (side > 0):
+                                    n = pulses[i, j]
+                                    block = (int(n >> 2) * changed.shape[0] + i) * changed.shape[1] + j
+                                    xi = normal_of_block(key, block, n & 3) if noisy else 0.0
+                                    after = step((changed[i, j], up or side != 0, xi), parameters, (i, j))
+                                    after = low[i, j] if after < low[i, j] else after
+                                    changed[i, j] = high[i, j] if after > high[i, j] else after
+                                    pulses[i, j] = n + 1
+                        kernel.barrier()
+            return
+        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
         w, least, most = 0.0, 0.0, 0.0
-        if j < weights.shape[1]:
-            w, least, most = weights[i, j], low[i, j], high[i, j]
+        if j < changed.shape[1]:
+            w, least, most = changed[i, j], low[i, j], high[i, j]
         total = count_of_pulses(0)
         word, piece, flushes = 0, 0, 0
         fires = fired[0, i] if used[0] > 0 else word_of(0)
         while word < used[0]:
             last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
             ups, downs = count_of_pulses(0), count_of_pulses(0)
-            room, samples, most_waiting = 32 * WORDS, joined, 0  # the last for any cross-point of the group
+            room, samples, most_waiting = 32 * WORDS, joined, 0  # the last is no less than any cross-point's ``waiting``
             parts, counted, alone = 0, 0, 0  # of a sum, which of them are numbers of pulses, and which are of one sample
             full = False
             while word < used[0] and not full:
@@ -251,7 +274,7 @@ def update_kernel(
                             now, slots, many = fitting(fires, begins[word], room, samples)
                             full = True
                         fires = fires ^ now
-                        if j < weights.shape[1]:
+                        if j < changed.shape[1]:
                             both = now & x_lines[word, j] & d_lines[word, i]
                             bits = x_negative[word, j] ^ d_negative[word, i]
                             bits = ~bits if ascent else bits
@@ -282,7 +305,7 @@ def update_kernel(
                     else:
                         n = count_of_pulses(count_of(x_lines, d_lines, length, b, word, i, j))
                         up = False
-                        if j < weights.shape[1] and n > 0:
+                        if j < changed.shape[1] and n > 0:
                             up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
                             if side != 0:
                                 n = n if up == (side > 0) else count_of_pulses(0)
@@ -307,8 +330,8 @@ def update_kernel(
                         parts += 1
                     room -= slots
                     samples -= many
-            if joins and j < weights.shape[1] and ups + downs > 0:
-                at = 4 * ((flushes * (8 * WORDS) * weights.shape[0] + i) * weights.shape[1] + j)
+            if joins and j < changed.shape[1] and ups + downs > 0:
+                at = 4 * ((flushes * (8 * WORDS) * changed.shape[0] + i) * changed.shape[1] + j)
                 xi, _ = normal_pair(key, at)
                 after, top, bottom = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
                 if top < most and bottom > least:
@@ -325,13 +348,13 @@ def update_kernel(
                         else:
                             last, waiting = appended_slots(queue, lane, last, waiting, bits, both, both, 32 * WORDS)
                 most_waiting = 32 * WORDS
-            if j < weights.shape[1] and waiting > 0:
+            if j < changed.shape[1] and waiting > 0:
                 if most_waiting < 32:
                     queue[0, lane] = last
                 else:
                     queue[int(waiting) >> 5, lane] = last
                 for q in range((int(waiting) + 3) >> 2):
-                    block = ((flushes * (8 * WORDS) + q) * weights.shape[0] + i) * weights.shape[1] + j
+                    block = ((flushes * (8 * WORDS) + q) * changed.shape[0] + i) * changed.shape[1] + j
                     rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
                     z = normal_block(key, block) if noisy else (0.0, 0.0, 0.0, 0.0)
                     for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
@@ -340,22 +363,22 @@ def update_kernel(
                         after = most if after > most else after
                         w = after if count_of_pulses(4 * q + c) < waiting else w
             flushes += 1
-        if j < weights.shape[1]:
+        if j < changed.shape[1]:
             changed[i, j] = w
             pulses[i, j] = total
 
     pulsed_update.__annotations__ = {
-        "weights": reads(float32, whole), "low": reads(float32, whole), "high": reads(float32, whole),
+        "changed": ArrayType("InOut", float32, sizes_of(whole)), "low": reads(float32, whole), "high": reads(float32, whole),
         "x": reads(float32, "samples, columns"), "d": reads(float32, "samples, rows"),
         "x_lines": reads(of_lines, f"{units}, columns"), "d_lines": reads(of_lines, f"{units}, rows"),
         "x_negative": reads(uint32, f"{units}, columns"),
         "d_negative": reads(uint32, f"{units}, rows"),
         "length": reads(int64, "samples"), "first": reads(int64, units), "begins": reads(uint32, units),
         "used": reads(int64, "1"), "fired": reads(uint32, f"{units}, rows"),
-        "key": reads(uint32, "4"), "ascent": bool, "side": int,
+        **OF_LISTS, "key": reads(uint32, "4"), "ascent": bool, "side": int,
         "parameters": ArrayTuple((
             *((f"device_{name}", reads(float32, whole)) for name in hidden),
             *((f"device_{name}", reads(float32, "")) for name in settings),
-        )), "changed": results(float32, whole), "pulses": results(int32, whole),
+        )), "pulses": ArrayType("Out", int32, sizes_of(whole), 0),
     }  # fmt: skip
     return kernel(grid=f"rows, (columns + {LANES - 1}) // {LANES}", group=LANES)(pulsed_update)
