@@ -366,6 +366,27 @@ class DeviceArray(Module):
         self.store(after)
         return counts
 
+    def update(self, x: Tensor, d: Tensor, lr: float | Tensor, parameters: UpdateParameters) -> Tensor:
+        """Apply the pulses of an update: a large one as one program, which changes the weights where they are.
+
+        Args:
+            x: Inputs [samples, columns].
+            d: Errors [samples, rows].
+            lr: Learning rate: a number or a 0-d tensor.
+            parameters: Of the update.
+
+        Returns:
+            As of ``apply_pulses``.
+        """
+        model = self.model
+        known = parameters.fixed_bl or parameters.update_bl_management  # the longest train, without the rate
+        if isinstance(model, PulsedDevice) and known and runs_as_program(x.shape[0] * self.weight.size, model, parameters):
+            rate = lr.detach() if isinstance(lr, Tensor) else asarray(lr, dtype=float32, device=x.device)
+            found: Tensor = _program_of_update(model, parameters, x.aval, self.weight.aval, x.device.name)(self, x, d, rate)
+            return found
+        step = model.granularity if isinstance(model, PulsedDevice) else None
+        return self.apply_pulses(pulses_of(x, d, lr, parameters, step, self.generator))
+
     @property
     def devices(self) -> Devices:
         """The devices as values, untracked."""
@@ -536,6 +557,15 @@ def _pulsed(
         return after, after, counts
     std = model.write_noise_std * model.dw_min
     return after, with_write_noise(after, counts, slots.used, *lists, keys[1], std, shown), counts
+
+
+def _updated(array: DeviceArray, x: Tensor, d: Tensor, rate: Tensor, *, parameters: UpdateParameters) -> Tensor:
+    return array.update(x, d, rate, parameters)
+
+
+@lru_cache(maxsize=256)
+def _program_of_update(model: PulsedDevice, parameters: UpdateParameters, *_of_operands: Any) -> Any:
+    return jit(partial(_updated, parameters=parameters))
 
 
 @lru_cache(maxsize=256)

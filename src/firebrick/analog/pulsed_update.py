@@ -243,129 +243,131 @@ def update_kernel(
                                     changed[i, j] = high[i, j] if after > high[i, j] else after
                                     pulses[i, j] = n + 1
                         kernel.barrier()
-            return
-        j = part * LANES + lane  # items behind the last column get no pulses: a condition around all would be one for each step
-        w, least, most = 0.0, 0.0, 0.0
-        if j < changed.shape[1]:
-            w, least, most = changed[i, j], low[i, j], high[i, j]
-        total = count_of_pulses(0)
-        word, piece, flushes = 0, 0, 0
-        fires = fired[0, i] if used[0] > 0 else word_of(0)
-        while word < used[0]:
-            last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
-            ups, downs = count_of_pulses(0), count_of_pulses(0)
-            room, samples, most_waiting = 32 * WORDS, joined, 0  # the last is no less than any cross-point's ``waiting``
-            parts, counted, alone = 0, 0, 0  # of a sum, which of them are numbers of pulses, and which are of one sample
-            full = False
-            while word < used[0] and not full:
-                if fires == word_of(0):
-                    word += 1
-                    piece = 0
-                    if word < used[0]:
-                        fires = fired[word, i]
-                else:
-                    b = first[word]
-                    slots, many = length[b] - PIECE * piece, 1
-                    bits, both = word_of(0), word_of(0)
-                    if trained and length[b] <= 32:
-                        now = fires
-                        slots, many = int(set_bits(now)), int(set_bits(now & begins[word]))
-                        if slots > room or many > samples:
-                            now, slots, many = fitting(fires, begins[word], room, samples)
+        else:
+            j = (
+                part * LANES + lane
+            )  # items behind the last column get no pulses: a condition around all would be one for each step
+            w, least, most = 0.0, 0.0, 0.0
+            if j < changed.shape[1]:
+                w, least, most = changed[i, j], low[i, j], high[i, j]
+            total = count_of_pulses(0)
+            word, piece, flushes = 0, 0, 0
+            fires = fired[0, i] if used[0] > 0 else word_of(0)
+            while word < used[0]:
+                last, waiting = word_of(0), count_of_pulses(0)  # the word that is being filled, and the pulses in the queue
+                ups, downs = count_of_pulses(0), count_of_pulses(0)
+                room, samples, most_waiting = 32 * WORDS, joined, 0  # the last is no less than any cross-point's ``waiting``
+                parts, counted, alone = 0, 0, 0  # of a sum, which of them are numbers of pulses, and which are of one sample
+                full = False
+                while word < used[0] and not full:
+                    if fires == word_of(0):
+                        word += 1
+                        piece = 0
+                        if word < used[0]:
+                            fires = fired[word, i]
+                    else:
+                        b = first[word]
+                        slots, many = length[b] - PIECE * piece, 1
+                        bits, both = word_of(0), word_of(0)
+                        if trained and length[b] <= 32:
+                            now = fires
+                            slots, many = int(set_bits(now)), int(set_bits(now & begins[word]))
+                            if slots > room or many > samples:
+                                now, slots, many = fitting(fires, begins[word], room, samples)
+                                full = True
+                            fires = fires ^ now
+                            if j < changed.shape[1]:
+                                both = now & x_lines[word, j] & d_lines[word, i]
+                                bits = x_negative[word, j] ^ d_negative[word, i]
+                                bits = ~bits if ascent else bits
+                                if side != 0:  # devices that only get pulses up: those up, or those down
+                                    both = both & (bits if side > 0 else ~bits)
+                                    bits = word_of(0xFFFFFFFF)
+                            if joins:
+                                n = set_bits(both)
+                                total += n
+                                ups += set_bits(both & bits)
+                                downs += n - set_bits(both & bits)
+                                alone += (1 << parts) if begins[word] == word_of(1) else 0
+                            else:
+                                row, earlier = now & d_lines[word, i], waiting
+                                most_waiting += int(set_bits(row))
+                                if begins[word] == word_of(1):
+                                    up = (bits & both) != word_of(0)
+                                    last, waiting = appended_sample(queue, lane, last, waiting, up, both)
+                                else:
+                                    last, waiting = appended_slots(queue, lane, last, waiting, bits, both, row, most_waiting)
+                                total += waiting - earlier
+                        elif slots <= 0:
+                            fires = word_of(0)
+                            slots, many = 0, 0
+                        elif min(slots, PIECE) > room or samples == 0:
                             full = True
-                        fires = fires ^ now
-                        if j < changed.shape[1]:
-                            both = now & x_lines[word, j] & d_lines[word, i]
-                            bits = x_negative[word, j] ^ d_negative[word, i]
-                            bits = ~bits if ascent else bits
-                            if side != 0:  # devices that only get pulses up: those up, or those down
-                                both = both & (bits if side > 0 else ~bits)
-                                bits = word_of(0xFFFFFFFF)
-                        if joins:
-                            n = set_bits(both)
-                            total += n
-                            ups += set_bits(both & bits)
-                            downs += n - set_bits(both & bits)
-                            alone += (1 << parts) if begins[word] == word_of(1) else 0
+                            slots, many = 0, 0
                         else:
-                            row, earlier = now & d_lines[word, i], waiting
-                            most_waiting += int(set_bits(row))
-                            if begins[word] == word_of(1):
+                            n = count_of_pulses(count_of(x_lines, d_lines, length, b, word, i, j))
+                            up = False
+                            if j < changed.shape[1] and n > 0:
+                                up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
+                                if side != 0:
+                                    n = n if up == (side > 0) else count_of_pulses(0)
+                                    up = True
+                                total += n if piece == 0 else count_of_pulses(0)
+                                n = max(min(n - count_of_pulses(PIECE * piece), count_of_pulses(PIECE)), count_of_pulses(0))
+                            if joins:
+                                ups += n if up else count_of_pulses(0)
+                                downs += count_of_pulses(0) if up else n
+                                bits, both = word_of(1 if up else 0), word_of(n)
+                                counted += 1 << parts
+                            else:
+                                last, waiting = appended_all(queue, lane, last, waiting, up, n)
+                                most_waiting += PIECE
+                            piece += 1
+                            slots = min(slots, PIECE)
+                            if PIECE * piece >= length[b]:
+                                fires = word_of(0)
+                        if joins and many > 0:
+                            summed[2 * parts, lane] = both
+                            summed[2 * parts + 1, lane] = bits
+                            parts += 1
+                        room -= slots
+                        samples -= many
+                if joins and j < changed.shape[1] and ups + downs > 0:
+                    at = 4 * ((flushes * (8 * WORDS) * changed.shape[0] + i) * changed.shape[1] + j)
+                    xi, _ = normal_pair(key, at)
+                    after, top, bottom = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
+                    if top < most and bottom > least:
+                        w = after
+                    else:
+                        for p in range(parts):
+                            both, bits = summed[2 * p, lane], summed[2 * p + 1, lane]
+                            if (counted >> p) & 1 == 1:
+                                up = bits != word_of(0)
+                                last, waiting = appended_all(queue, lane, last, waiting, up, count_of_pulses(both))
+                            elif (alone >> p) & 1 == 1:
                                 up = (bits & both) != word_of(0)
                                 last, waiting = appended_sample(queue, lane, last, waiting, up, both)
                             else:
-                                last, waiting = appended_slots(queue, lane, last, waiting, bits, both, row, most_waiting)
-                            total += waiting - earlier
-                    elif slots <= 0:
-                        fires = word_of(0)
-                        slots, many = 0, 0
-                    elif min(slots, PIECE) > room or samples == 0:
-                        full = True
-                        slots, many = 0, 0
+                                last, waiting = appended_slots(queue, lane, last, waiting, bits, both, both, 32 * WORDS)
+                    most_waiting = 32 * WORDS
+                if j < changed.shape[1] and waiting > 0:
+                    if most_waiting < 32:
+                        queue[0, lane] = last
                     else:
-                        n = count_of_pulses(count_of(x_lines, d_lines, length, b, word, i, j))
-                        up = False
-                        if j < changed.shape[1] and n > 0:
-                            up = ((x[b, j] < 0.0) != (d[b, i] < 0.0)) != ascent
-                            if side != 0:
-                                n = n if up == (side > 0) else count_of_pulses(0)
-                                up = True
-                            total += n if piece == 0 else count_of_pulses(0)
-                            n = max(min(n - count_of_pulses(PIECE * piece), count_of_pulses(PIECE)), count_of_pulses(0))
-                        if joins:
-                            ups += n if up else count_of_pulses(0)
-                            downs += count_of_pulses(0) if up else n
-                            bits, both = word_of(1 if up else 0), word_of(n)
-                            counted += 1 << parts
-                        else:
-                            last, waiting = appended_all(queue, lane, last, waiting, up, n)
-                            most_waiting += PIECE
-                        piece += 1
-                        slots = min(slots, PIECE)
-                        if PIECE * piece >= length[b]:
-                            fires = word_of(0)
-                    if joins and many > 0:
-                        summed[2 * parts, lane] = both
-                        summed[2 * parts + 1, lane] = bits
-                        parts += 1
-                    room -= slots
-                    samples -= many
-            if joins and j < changed.shape[1] and ups + downs > 0:
-                at = 4 * ((flushes * (8 * WORDS) * changed.shape[0] + i) * changed.shape[1] + j)
-                xi, _ = normal_pair(key, at)
-                after, top, bottom = at_once((w, number_of(ups), number_of(downs), xi), parameters, (i, j))
-                if top < most and bottom > least:
-                    w = after
-                else:
-                    for p in range(parts):
-                        both, bits = summed[2 * p, lane], summed[2 * p + 1, lane]
-                        if (counted >> p) & 1 == 1:
-                            up = bits != word_of(0)
-                            last, waiting = appended_all(queue, lane, last, waiting, up, count_of_pulses(both))
-                        elif (alone >> p) & 1 == 1:
-                            up = (bits & both) != word_of(0)
-                            last, waiting = appended_sample(queue, lane, last, waiting, up, both)
-                        else:
-                            last, waiting = appended_slots(queue, lane, last, waiting, bits, both, both, 32 * WORDS)
-                most_waiting = 32 * WORDS
-            if j < changed.shape[1] and waiting > 0:
-                if most_waiting < 32:
-                    queue[0, lane] = last
-                else:
-                    queue[int(waiting) >> 5, lane] = last
-                for q in range((int(waiting) + 3) >> 2):
-                    block = ((flushes * (8 * WORDS) + q) * changed.shape[0] + i) * changed.shape[1] + j
-                    rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
-                    z = normal_block(key, block) if noisy else (0.0, 0.0, 0.0, 0.0)
-                    for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
-                        after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
-                        after = least if after < least else after
-                        after = most if after > most else after
-                        w = after if count_of_pulses(4 * q + c) < waiting else w
-            flushes += 1
-        if j < changed.shape[1]:
-            changed[i, j] = w
-            pulses[i, j] = total
+                        queue[int(waiting) >> 5, lane] = last
+                    for q in range((int(waiting) + 3) >> 2):
+                        block = ((flushes * (8 * WORDS) + q) * changed.shape[0] + i) * changed.shape[1] + j
+                        rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
+                        z = normal_block(key, block) if noisy else (0.0, 0.0, 0.0, 0.0)
+                        for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
+                            after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
+                            after = least if after < least else after
+                            after = most if after > most else after
+                            w = after if count_of_pulses(4 * q + c) < waiting else w
+                flushes += 1
+            if j < changed.shape[1]:
+                changed[i, j] = w
+                pulses[i, j] = total
 
     pulsed_update.__annotations__ = {
         "changed": ArrayType("InOut", float32, sizes_of(whole)), "low": reads(float32, whole), "high": reads(float32, whole),

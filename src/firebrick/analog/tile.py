@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown, pulses_of
+from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown
 from firebrick.analog.factors import Factors, keep
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
@@ -285,8 +285,7 @@ class Tile(Module):
                 counts = model.update(self, x, d, lr)
                 self.show()
                 return counts
-            step = model.granularity if isinstance(model, PulsedDevice) else None
-            return self.arrays[0].apply_pulses(pulses_of(x, d, lr, self.config.update, step, self.generator))
+            return self.arrays[0].update(x, d, lr, self.config.update)
 
     @property
     def by_arithmetic(self) -> bool:
