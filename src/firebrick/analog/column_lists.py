@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from firebrick.analog.pulse_trains import STOCHASTIC, WORD, Trains, any_row, set_bits, whole_of, word_of
+from firebrick.analog.pulse_trains import STOCHASTIC, WORD, Trains, set_bits, whole_of, word_of
 from firebrick.analog.typed_kernel import reads, results
 from firebrick.analog.update_parameters import PulseType
 from firebrick.core.dtypes import int32, int64, uint32
@@ -25,7 +25,7 @@ LARGE = 1 << 14
 
 
 def _lists() -> Kernel:
-    def column_lists(x: Any, d: Any, needed: Any, used: Any, sparse: Any, begin: Any, end: Any, column: Any) -> None:
+    def column_lists(x: Any, d: Any, used: Any, sparse: Any, begin: Any, end: Any, column: Any) -> None:
         lane = kernel.lane()  # a slot of a word
         counts = kernel.shared(int32, (LISTED, WORD))  # columns that fire in a slot
         sums = kernel.shared(int64, WORD)
@@ -34,11 +34,10 @@ def _lists() -> Kernel:
         if few:
             for w in range(used[0]):
                 rows, columns = whole_of(0), whole_of(0)
-                if needed[w] != word_of(0):
-                    for i in range(d.shape[1]):
-                        rows += whole_of((d[w, i] >> word_of(lane)) & word_of(1))
-                    for j in range(x.shape[1]):
-                        columns += whole_of((x[w, j] >> word_of(lane)) & word_of(1))
+                for i in range(d.shape[1]):
+                    rows += whole_of((d[w, i] >> word_of(lane)) & word_of(1))
+                for j in range(x.shape[1]):
+                    columns += whole_of((x[w, j] >> word_of(lane)) & word_of(1))
                 counts[w, lane] = columns if rows > 0 else whole_of(0)
                 pulses += int(rows) * int(columns)
         sums[lane] = pulses
@@ -67,7 +66,7 @@ def _lists() -> Kernel:
                     sparse[0] = 1
 
     column_lists.__annotations__ = {
-        "x": reads(uint32, "words, columns"), "d": reads(uint32, "words, rows"), "needed": reads(uint32, "words"),
+        "x": reads(uint32, "words, columns"), "d": reads(uint32, "words, rows"),
         "used": reads(int64, "1"), "sparse": results(int64, "1"), "begin": results(int64, f"{LISTED}, {WORD}"),
         "end": results(int64, f"{LISTED}, {WORD}"), "column": results(int32, f"{LISTED} * columns"),
     }  # fmt: skip
@@ -117,8 +116,7 @@ def column_lists_of(trains: Trains, kind: PulseType | None, size: int) -> Column
     """
     device = trains.x.device
     if kind in STOCHASTIC and size >= LARGE:
-        used = trains.slots.used
-        sparse, *lists = _of_columns(trains.x, trains.d, any_row(trains.d, used), used)
+        sparse, *lists = _of_columns(trains.x, trains.d, trains.slots.used)
         return ColumnLists(sparse, trains.d, *lists)
     rows, none = zeros((0, trains.d.shape[1]), dtype=uint32, device=device), zeros((0, WORD), dtype=int64, device=device)
     return ColumnLists(zeros((1,), dtype=int64, device=device), rows, none, none, zeros((0,), dtype=int32, device=device))

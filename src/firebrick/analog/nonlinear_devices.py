@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.pulsed_device import Array, Draw, PulsedDevice
-from firebrick.compiler.kernel.language.calls import HelperFunction
+from firebrick.compiler.kernel.language.calls import HelperFunction, InlinedExpression
 from firebrick.core.docstrings import documented_like
 from firebrick.core.errors import ConfigError
 from firebrick.functions.kernels import kernel
+from firebrick.scalar.expr import load, maximum
+from firebrick.scalar.math import FORMATS, exp_down, log_of_normal
 
 
 @kernel.function
@@ -155,6 +157,12 @@ class PowStepDevice(PulsedDevice):
         return _with_exponents(self, super().populate(shape, normal, uniform), normal)
 
 
+_SHARE_TO = InlinedExpression(
+    "a power", exp_down(load(0, "float32") * log_of_normal(maximum(load(1, "float32"), FORMATS["float32"].smallest)))
+)
+"""A share in (0, 1] to the power of an exponent ≥ 0: within some 1e-6, and in less than half of the time of a power."""
+
+
 @kernel.function
 def _power(
     w: Any, up: Any, dwmin_up: Any, dwmin_down: Any, max_bound: Any, min_bound: Any, gamma_up: Any, gamma_down: Any
@@ -165,9 +173,9 @@ def _power(
     if width > 0.0:
         share = min(max((max_bound - w if up else w - min_bound) * (1.0 / width), 0.0), 1.0)
         exponent = gamma_up if up else gamma_down
-        power = 1.0 if exponent == 0.0 else 0.0
-        if share > 0.0:
-            power = math.exp(exponent * math.log(share))  # within some 1e-6, and in half of the time of a power
+        power = _SHARE_TO(exponent, share)
+        if share == 0.0:
+            power = 1.0 if exponent == 0.0 else 0.0
         step = power * (dwmin_up if up else -dwmin_down)
     return step
 

@@ -267,11 +267,14 @@ def patch_rows(
             )  # fmt: skip
         sizes.append((whole - reach) // s + 1)
     rows = pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
-    for axis in reversed(range(rank)):  # each axis of the image becomes two: patches, and elements of the kernel
-        rows = _take(rows, _starts(sizes[axis], stride[axis], kernel[axis], dilation[axis]), axis + 2)
-    axes = (0, *(2 + 2 * k for k in range(rank)), 1, *(3 + 2 * k for k in range(rank)))
-    count = x.shape[1] * prod(kernel)
-    return reshape(permute_dims(rows, axes), (x.shape[0], prod(sizes), count)), tuple(sizes)
+    # each element is taken from where it lies in an image of all channels, so that nothing is transposed
+    at, apart = np.arange(x.shape[1]).reshape(1, x.shape[1]) * prod(rows.shape[2:]), prod(rows.shape[2:])
+    for n, count, k, s, d in zip(rows.shape[2:], sizes, kernel, stride, dilation, strict=True):
+        apart //= max(n, 1)
+        found = at[:, None, :, None] + (_starts(count, s, k, d) * apart)[:, None, :][None]
+        at = found.reshape(at.shape[0] * count, at.shape[1] * k)
+    flat = reshape(rows, (x.shape[0], prod(rows.shape[1:])))
+    return reshape(_take(flat, at.reshape(-1), 1), (x.shape[0], *at.shape)), tuple(sizes)
 
 
 @answers_arguments
