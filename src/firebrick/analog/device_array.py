@@ -544,7 +544,7 @@ def _pulsed(
     """
     own, shared = model.names(hidden)
     joint = model.joint_pulses()
-    kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, joint)
+    kernel = update_kernel(model.pulse_function(), own, shared, kind, model.noisy, joint, model.long_pulse)
     low, high = model.limits(hidden)
     slots, lists = trains.slots, column_lists_of(trains, kind if joint is None else None, w.size)
     numbers = [asarray(float(getattr(model, n)), dtype=float32, device=x.device) for n in shared]

@@ -71,6 +71,8 @@ class ExpStepDevice(PulsedDevice):
     write_noise_std: float = 0.0  # type: ignore[misc]
     apply_write_noise_on_set: bool = True  # type: ignore[misc]
 
+    long_pulse = True
+
     @kernel.function
     def pulse(
         w: Any, up: Any, xi: Any, dwmin_up: Any, dwmin_down: Any, max_bound: Any, min_bound: Any, A_up: Any, A_down: Any,
@@ -139,6 +141,8 @@ class PowStepDevice(PulsedDevice):
     pow_up_down_dtod: float = 0.0
     write_noise_std: float = 0.0  # type: ignore[misc]
     apply_write_noise_on_set: bool = True  # type: ignore[misc]
+
+    long_pulse = True
 
     @kernel.function
     def pulse(

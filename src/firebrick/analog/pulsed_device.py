@@ -156,6 +156,9 @@ class PulsedDevice:
     write_noise_std: ClassVar[float] = 0.0
     """Standard deviation of the visible weight about the persistent one, in units of ``dw_min``."""
     apply_write_noise_on_set: ClassVar[bool] = True
+    long_pulse: ClassVar[bool] = False
+    """Whether a pulse is a long chain of operations, such as one with an exponential: then it is left out where no device of a
+    group gets it. The results are the same."""
 
     def __post_init__(self) -> None:
         keep_python_numbers(self)

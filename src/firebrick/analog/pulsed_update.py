@@ -80,8 +80,8 @@ COUNTS: dict[PulseType, HelperFunction] = {
     PulseType.DETERMINISTIC_IMPLICIT: expected_count,
 }  # fmt: skip
 """Pulse type → number of pulses that a cross-point gets in a sample."""
-LANES, WORDS = 32, 64
-"""Cross-points of a group, two registers of AVX-512, and words of 32 pulses of the queue of each."""
+WORDS = 64
+"""Words of 32 pulses of the queue of a cross-point."""
 PIECE = 1024
 """Most pulses of a sample that a queue gets at a time."""
 JOINED, ANY = 10, 1 << 30
@@ -187,7 +187,7 @@ def appended_sample(queue: Any, lane: Any, last: Any, waiting: Any, up: Any, bot
 @lru_cache(maxsize=256)
 def update_kernel(
     pulse: HelperFunction, hidden: tuple[str, ...], settings: tuple[str, ...], pulse_type: PulseType, noisy: bool,
-    joint: HelperFunction | None = None,
+    joint: HelperFunction | None = None, long: bool = False,
 ) -> Kernel:  # fmt: skip
     """The kernel of updates of one device.
 
@@ -199,6 +199,7 @@ def update_kernel(
         noisy: Whether pulses use their normal number; it is 0 otherwise.
         joint: All pulses of a queue at once: a function of the weight, the numbers of pulses up and down, a normal number
             and the parameters. It gives the weight, and the highest and the lowest that the pulses come to.
+        long: Whether a pulse takes longer than a branch: see ``PulsedDevice.long_pulse``.
 
     Returns:
         Kernel of the weights, their bounds, the inputs and errors, their trains, attributes of their ``Slots``, in which
@@ -209,6 +210,8 @@ def update_kernel(
     whole, trained = "rows, columns", pulse_type in STOCHASTIC
     units, of_lines = ("words", uint32) if trained else ("samples", int64)
     step = IndexedFunction(pulse, (*(((0, 1),) * len(hidden)), *(((),) * len(settings))))
+    # cross-points of a group, two or four registers of AVX-512: the longer a pulse, the more of them hide that it waits
+    lanes = 64 if long else 32
     listed = trained and joint is None
     joins, at_once = joint is not None, IndexedFunction(joint or pulse, step.axes)
     count_of, joined = COUNTS[pulse_type], JOINED if joint is not None else ANY
@@ -220,8 +223,8 @@ def update_kernel(
     ) -> None:  # fmt: skip
         i, part = kernel.group()
         lane = kernel.lane()
-        queue = kernel.shared(uint32, (WORDS + 1, LANES))
-        summed = kernel.shared(uint32, (2 * JOINED if joins else 1, LANES))  # pulses, and directions, of each part of a sum
+        queue = kernel.shared(uint32, (WORDS + 1, lanes))
+        summed = kernel.shared(uint32, (2 * JOINED if joins else 1, lanes))  # pulses, and directions, of each part of a sum
         if listed and sparse[0] != 0:
             if part == 0:
                 for of_word in range(used[0]):
@@ -229,7 +232,7 @@ def update_kernel(
                     while left != word_of(0):
                         slot, s = first_slot(left)
                         left = left ^ slot
-                        for first_entry in range(begin[of_word, s], end[of_word, s], LANES):
+                        for first_entry in range(begin[of_word, s], end[of_word, s], lanes):
                             entry = first_entry + lane
                             if entry < end[of_word, s]:
                                 j = int(column[entry])
@@ -244,9 +247,7 @@ def update_kernel(
                                     pulses[i, j] = n + 1
                         kernel.barrier()
         else:
-            j = (
-                part * LANES + lane
-            )  # items behind the last column get no pulses: a condition around all would be one for each step
+            j = part * lanes + lane  # items behind the last column get no pulses: around all, a condition would be in each step
             w, least, most = 0.0, 0.0, 0.0
             if j < changed.shape[1]:
                 w, least, most = changed[i, j], low[i, j], high[i, j]
@@ -359,11 +360,12 @@ def update_kernel(
                         block = ((flushes * (8 * WORDS) + q) * changed.shape[0] + i) * changed.shape[1] + j
                         rises = queue[q >> 3, lane] >> word_of(4 * (q & 7))
                         z = normal_block(key, block) if noisy else (0.0, 0.0, 0.0, 0.0)
-                        for c in kernel.unrolled(4):  # computed for all, as a branch takes longer than a pulse
-                            after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
-                            after = least if after < least else after
-                            after = most if after > most else after
-                            w = after if count_of_pulses(4 * q + c) < waiting else w
+                        for c in kernel.unrolled(4):  # computed for all, unless a pulse takes longer than a branch
+                            if not long or count_of_pulses(4 * q + c) < waiting:
+                                after = step((w, (rises & word_of(1 << c)) != word_of(0), z[c]), parameters, (i, j))
+                                after = least if after < least else after
+                                after = most if after > most else after
+                                w = after if count_of_pulses(4 * q + c) < waiting else w
                 flushes += 1
             if j < changed.shape[1]:
                 changed[i, j] = w
@@ -383,4 +385,4 @@ def update_kernel(
             *((f"device_{name}", reads(float32, "")) for name in settings),
         )), "pulses": ArrayType("Out", int32, sizes_of(whole), 0),
     }  # fmt: skip
-    return kernel(grid=f"rows, (columns + {LANES - 1}) // {LANES}", group=LANES)(pulsed_update)
+    return kernel(grid=f"rows, (columns + {lanes - 1}) // {lanes}", group=lanes)(pulsed_update)

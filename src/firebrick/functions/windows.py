@@ -257,7 +257,7 @@ def patch_rows(
     Returns:
         Tensor [batch, patches, channels · elements of the kernel], and the patches along each axis.
     """
-    rank, sizes = len(kernel), []
+    sizes = []
     for n, k, s, (before, after), d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True):
         whole, reach = n + before + after, d * (k - 1) + 1
         if reach > whole:
