@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.compiler.kernel.language.annotations import ConstantType
+from firebrick.compiler.kernel.language.calls import InlinedExpression
 from firebrick.core.dtypes import bool_, float32, float64, int32, int64, uint32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
@@ -28,6 +29,7 @@ from firebrick.functions.kernels import kernel
 from firebrick.functions.movement import broadcast_to
 from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import max as largest_of
+from firebrick.scalar.expr import bitcast, load
 
 FULL = 1 << 32
 """The level of a line that always fires."""
@@ -47,22 +49,18 @@ whole_of: Any = int32
 """The cast to int32, in kernels: from float32 it is an instruction of vectors, unlike that to int64."""
 
 
+_BITS = InlinedExpression("the bits of a float32", bitcast(load(0, "float32"), "int32"))
+
+
 @kernel.function
 def scaled(value: Any) -> Any:
-    """A float32 > 0 as (mantissa in [2^30, 2^31), exponent), exactly: only powers of two are multiplied."""
-    exponent = 0
-    while value < 1048576.0:
-        value = value * 1048576.0
-        exponent -= 20
-    while value >= 2147483648.0:
-        value = value * 0.00048828125
-        exponent += 11
-    for k in kernel.unrolled(4):
-        places = 8 >> k
-        if value < float(1 << (31 - places)):
-            value = value * float(1 << places)
-            exponent -= places
-    return int(whole_of(value)), exponent
+    """A float32 > 0 as (mantissa in [2^30, 2^31), exponent), exactly."""
+    exponent = -157
+    if value < 1.1754943508222875e-38:  # a subnormal number
+        value = value * 4294967296.0
+        exponent = -189
+    bits = _BITS(value)
+    return int(((bits & 0x7FFFFF) | 0x800000) << 7), exponent + int(bits >> 23)
 
 
 @kernel.function
