@@ -296,7 +296,7 @@ def test_short_loops_without_memory_accesses_have_two_registers_of_lanes() -> No
     assert lanes_of(collatz().function, Target.named("x86_64", 128)) == 8
 
 
-def test_groups_that_draw_numbers_in_a_loop_have_two_registers_of_lanes() -> None:
+def test_groups_that_draw_numbers_in_a_loop_have_two_registers_of_lanes_and_those_of_four_have_four() -> None:
     """The processor computes for one register while the other waits."""
     out, total = ArrayParameter("out", "uint32", "write"), Let("total", const(0, "uint32"))
     drawn = philox([const(k, "uint32") for k in (5, 6, 7, 8)], ITEM * 16 + local("r", "int64"))
@@ -307,7 +307,8 @@ def test_groups_that_draw_numbers_in_a_loop_have_two_registers_of_lanes() -> Non
         return Function("draws", (out,), (), "i", (total, loop, Store("out", place, total.local)), ("g",), group)
 
     target = Target.named("x86_64", 512)
-    assert [lanes_of(draws(group), target) for group in (32, 64, 16, 48)] == [32, 32, 16, 16]
+    assert [lanes_of(draws(group), target) for group in (32, 64, 128, 16, 48)] == [32, 64, 32, 16, 16]
+    assert lanes_of(draws(32), Target.named("x86_64", 256)) == 16
     for group in (16, 32, 64):
         agree(Compiled(draws(group)), {"out": np.zeros(3 * group, np.uint32)}, {}, (3, group))
 

@@ -69,7 +69,7 @@ def lanes_of(function: Function, target: Target) -> int:
     if cycles_of(function, 1, target) * lanes < cycles_of(function, lanes, target):
         return 1
     twice = lanes > 1 and (_waits(function) or (function.group % (2 * lanes) == 0 and _draws(function)))
-    if function.group == 4 * lanes and _draws(function):  # the group is meant to be one vector
+    if function.group == 4 * lanes and target.width_bits >= 512 and _draws(function):  # which has registers for it
         return min(MOST, 4 * lanes)
     return min(MOST, 2 * lanes) if twice else lanes
 
