@@ -252,6 +252,7 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=5, help="calls that count (5)")
     p.add_argument("--threads", type=int, default=2, help="threads (2)")
     p.add_argument("--only", nargs="*", default=[], help="parts of names of devices")
+    p.add_argument("--kind", default="", help="part of the kinds of updates, such as small")
     p.add_argument("--processor-time", action="store_true", help="processor time of one thread, for a busy machine")
     p.add_argument("--figures", type=Path, help="JSON file of a reference simulator's seconds")
     p.add_argument("--peer", help="Python interpreter that has aihwkit, to be measured in turns")
@@ -277,7 +278,7 @@ def main() -> None:
     small: list[float] = []  # ratios of updates with small gradients
     large: list[float] = []
     for case in itertools.chain(updates(), products(), lenet()):
-        if args.only and not any(text in case.name for text in args.only):
+        if args.kind not in case.kind or (args.only and not any(text in case.name for text in args.only)):
             continue
         ours, theirs = in_turns(case, args.rounds, peer)
         took = statistics.median(ours)
