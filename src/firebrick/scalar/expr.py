@@ -14,6 +14,7 @@ import math
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_float
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -145,7 +146,7 @@ class Expr:
 
 
 Operand = Expr | bool | int | float
-Key = tuple[str, str, tuple[int, ...], object]
+Key = tuple[str, str, tuple[Expr, ...], object]
 
 _nodes: WeakValueDictionary[Key, Expr] = WeakValueDictionary()
 _lock = forkable(threading.RLock())  # a finalizer that the collector runs within may compile a function
@@ -154,8 +155,7 @@ _lock = forkable(threading.RLock())  # a finalizer that the collector runs withi
 def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str | None = None) -> Expr:
     """The unique node with these fields, without checks or simplification."""
     tag: object = struct.pack("<d", value) if isinstance(value, float) else value  # distinguishes 0.0 and -0.0
-    # the key identifies operands by ``id``, which is valid as long as the node, which holds them, is in the table
-    key = (op, dtype, tuple(map(id, args)), tag)
+    key = (op, dtype, args, tag)  # operands are unique, so equal ones are identical
     found = _nodes.get(key)
     if found is None:
         made = Expr()
@@ -195,8 +195,7 @@ def const(value: Number, dtype: str) -> Expr:
         bits = BITS[dtype]
         whole = int(value) & ((1 << bits) - 1)
         return node("const", dtype, (), whole - (1 << bits) if dtype in SIGNED and whole >> (bits - 1) else whole)
-    with np.errstate(over="ignore"):
-        return node("const", dtype, (), float(np.dtype(dtype).type(value)))
+    return node("const", dtype, (), c_float(value).value if dtype == "float32" else float(value))
 
 
 def _checked(dtype: str) -> str:
@@ -214,10 +213,11 @@ def _both(a: Operand, b: Operand) -> tuple[Expr, Expr]:
 
 
 def _apply(op: str, args: tuple[Expr, ...]) -> Expr:
-    dtypes = {a.dtype for a in args}
-    if len(dtypes) != 1 or not dtypes <= _SAME[op] or len(args) != _COUNT.get(op, 2):
+    dtype = args[0].dtype
+    if dtype not in _SAME[op] or len(args) != _COUNT.get(op, 2) or [a for a in args if a.dtype != dtype]:
         raise TypeError(f"{op} takes {_COUNT.get(op, 2)} operands of one dtype out of {sorted(_SAME[op])}. Received: {args}")
-    dtype = "bool" if op in COMPARISONS else args[0].dtype
+    if op in COMPARISONS:
+        dtype = "bool"
     if op in COMMUTATIVE and args[0].op == "const":
         args = (args[1], args[0])
     return _simplified(op, dtype, args)
@@ -436,7 +436,7 @@ def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
 
 def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
     """Constant folding, and identities that hold for all values, including NaN and signed zeros."""
-    if all(a.op == "const" for a in args):
+    if args[-1].op == "const" and all(a.op == "const" for a in args):
         from firebrick.scalar.interpret import apply
 
         out = apply(op, dtype, [np.asarray(a.value, a.dtype) for a in args], None)
