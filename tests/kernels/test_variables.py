@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -203,3 +205,33 @@ def offered(x: K.In[fb.int32, "n"], out: K.Out[fb.int32, "n"]):
 
 def test_an_exchanged_variable_has_the_dtype_that_it_gets_in_branches() -> None:
     assert offered(fb.asarray([1, 3, 4, 2], dtype=fb.int32)).tolist() == [311, 1103, 1204, 412]
+
+
+@K
+def doubled(x: K.In[fb.int32, "n"], out: K.Out[fb.int32, "n"]):
+    """A variable that has the dtype of an element from its first assignment on."""
+    v = x[K.index()]
+    v = v + v
+    out[K.index()] = v
+
+
+@K
+def counted(x: K.In[fb.int32, "n"], out: K.Out[fb.int32, "n"]):
+    """A variable that begins as a Python number."""
+    v = 0
+    v = v + x[K.index()]
+    out[K.index()] = v
+
+
+def test_a_function_is_walked_again_only_if_a_dtype_is_decided_after_statements_that_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = import_module("firebrick.compiler.kernel.language.translate")
+    walks: list[int] = []
+    kernel = module._Translator.kernel
+    monkeypatch.setattr(module._Translator, "kernel", lambda self: walks.append(1) or kernel(self))
+    x = fb.asarray([1, -3], dtype=fb.int32)
+    assert doubled(x).tolist() == [2, -6]
+    assert len(walks) == 1
+    assert counted(x).tolist() == [1, -3]
+    assert len(walks) == 3

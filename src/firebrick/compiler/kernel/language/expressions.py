@@ -81,8 +81,8 @@ class Expressions(StatementWriter, ABC):
         for node in nodes:
             mark = len(self.out)
             found = self.value(node)
-            if any(not isinstance(s, Let | Check) for s in self.out[mark:]):  # keep the values of those before
-                after = self.out[mark:]
+            after = self.out[mark:]
+            if after and any(not isinstance(s, Let | Check) for s in after):  # keep the values of those before
                 del self.out[mark:]  # in place: the block stays the same list
                 out = [self.settled(v) for v in out]
                 self.out += after

@@ -132,6 +132,7 @@ class _Translator(Loops):
         self.decided, self.changed = decided, False
         self.kinds: dict[Any, type] = {}
         self.begun: set[Any] = set()
+        self.weak: set[Any] = set()  # variables of which this walk wrote statements before their dtype was decided
         self.frame = Frame(source, (), {})
         self.initial = {n for n, a in signature.results.items() if a.role == "InOut" or a.initial is not None}
         self.shared: list[SharedArray] = []
@@ -305,6 +306,8 @@ class _Translator(Loops):
             self.frame.names[name] = parts
             return
         to = self.decided.get(key)
+        if to is None:
+            self.weak.add(key)
         self.frame.names[name] = self._variable(
             name, const(0, (to or float32).name), to, None if to else self.kinds.get(key, float)
         )
@@ -388,13 +391,15 @@ class _Translator(Loops):
             own = dtype(value.dtype)
             # an earlier walk may have decided by a dtype that was not decided itself
             if found is None or (found is not own and key not in self.begun):
+                self.changed |= found is not None or key in self.weak
                 found = self.decided[key] = own
-                self.changed = True
             self.begun.add(key)
             return found
         kind = type(value.value) if isinstance(value, Weak) else value.kind  # type: ignore[union-attr]
         known = self.kinds.get(key, kind)
         self.kinds[key] = max(known, kind, key=(bool, int, float).index)
+        if found is None:
+            self.weak.add(key)
         return found
 
     # statements

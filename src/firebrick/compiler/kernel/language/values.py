@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from firebrick.core.dtypes import DType, bool_, dtype, float32, int64, promote, scalar_fits
-from firebrick.core.op import KINDS, Op
+from firebrick.core.op import KINDS, Op, Operand
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr, cast, const
 
@@ -177,6 +178,7 @@ def _cast(e: Expr, to: DType) -> Expr:
     return e if e.dtype == to.name else OPS["cast"].scalar(e, dtype=to)  # type: ignore[misc]
 
 
+_NUMBERS = frozenset({Expr, Weak, Open})
 _LIKE: dict[type, Number] = {bool: True, int: 1, float: 0.5}
 """A number of each kind."""
 
@@ -196,19 +198,18 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
     Raises:
         Misfit: It does not take these operands.
     """
-    for v in operands:
-        if not isinstance(v, Expr | Weak | Open):
-            remedy = {ArrayValue: "index the array: x[i]", tuple: "unpack the tuple: i, j = …"}.get(type(v), "pass numbers")
-            raise Misfit(f"{op.name} takes numbers", shown(v), remedy)
-    if all(isinstance(v, Weak) for v in operands):
+    types = set(map(type, operands))
+    if not types <= _NUMBERS:
+        v = next(v for v in operands if type(v) not in _NUMBERS)
+        remedy = {ArrayValue: "index the array: x[i]", tuple: "unpack the tuple: i, j = …"}.get(type(v), "pass numbers")
+        raise Misfit(f"{op.name} takes numbers", shown(v), remedy)
+    if types == {Weak}:
         return _folded(op, [v.value for v in operands if isinstance(v, Weak)], params)
     common: dict[str | int, DType] = {}
-    declared = [op.operand(i) for i in range(len(operands))]
-    groups = [o.group or i for i, o in enumerate(declared)]
+    declared, groups = _declared(op, len(operands))
     for group, v in zip(groups, operands, strict=True):
         if isinstance(v, Expr):
             common[group] = _common(op, common.get(group), dtype(v.dtype), operands)
-    is_open = any(isinstance(v, Open) for v in operands)
     for group, o in zip(groups, declared, strict=True):
         if group not in common:  # python's numbers only
             members = [w for g, w in zip(groups, operands, strict=True) if g == group]
@@ -230,9 +231,16 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
     made: Expr = op.scalar(*exprs, **params)
     if origins is not None and made.args and made not in exprs:  # not one of the operands, as of x + 0
         origins.setdefault(made, (op.name, tuple(exprs)))
-    if is_open and not any(isinstance(v, Expr) for v in operands) and made.dtype != "bool":
+    if Open in types and Expr not in types and made.dtype != "bool":
         return Open(made, {"bool": bool, "int": int, "uint": int, "float": float}[dtype(made.dtype).kind])
     return made
+
+
+@lru_cache(maxsize=1024)
+def _declared(op: Op, count: int) -> tuple[list[Operand], list[str | int]]:
+    """The declarations of operands, and the group of each, or its number."""
+    declared = [op.operand(i) for i in range(count)]
+    return declared, [o.group or i for i, o in enumerate(declared)]
 
 
 def _common(op: Op, a: DType | None, b: DType, operands: Sequence[Value]) -> DType:
