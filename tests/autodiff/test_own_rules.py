@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import pairs_of
 
 import firebrick as fb
 
@@ -209,9 +210,7 @@ def _derived(f: Point, order: int) -> Point:
     return f
 
 
-@pytest.mark.parametrize("name", list(LOOPS))
-@pytest.mark.parametrize("own", [by_vjp, by_jvp], ids=["vjp", "jvp"])
-@pytest.mark.parametrize("device", ["numpy", "cpu"])
+@pytest.mark.parametrize(("name", "own", "device"), pairs_of(LOOPS, [by_vjp, by_jvp], ["numpy", "cpu"]))
 def test_a_rule_in_a_graph_that_is_differentiated_later_is_used_at_every_order(
     device: str, own: Callable[[], Any], name: str
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from combinations import turns_of
 
 COMMAND = [sys.executable, "-m", "firebrick"]
 
@@ -56,8 +57,9 @@ def test_output_that_nobody_reads_is_no_error(arguments: list[str], tmp_path: Pa
 
 
 @pytest.mark.skipif(os.name == "nt", reason="descriptors are other there")
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
-@pytest.mark.parametrize("arguments", [["devices"], ["checkpoint", "show"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("closed", "arguments"), turns_of([">&-", "2>&-", ">&- 2>&-", "<&-"], [["devices"], ["checkpoint", "show"]]), ids=str
+)
 def test_closed_streams_are_no_error(arguments: list[str], closed: str, tmp_path: Path, trained: Path) -> None:
     arguments = [*arguments, str(trained)] if arguments[0] == "checkpoint" else arguments
     done = subprocess.run(

@@ -38,7 +38,7 @@ ENGINES = ["numpy", "cpu", *(["torch:cpu"] if find_spec("torch") else [])]
 torch_is_there = pytest.mark.skipif(
     not find_spec("torch"), reason="torch is the ground truth of gradients, and is not installed"
 )
-VALUES, GRADIENTS, CASES = 80, 60, 4
+VALUES, GRADIENTS, CASES = 40, 32, 4
 
 
 def found(seed: int, gradients: bool, ways: list[Way]) -> list[Failure]:

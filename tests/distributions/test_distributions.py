@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick import distributions as d
@@ -448,12 +449,14 @@ def _exact(k: int, rate: float, n: int) -> tuple[float, ...]:
         return tuple(map(float, (poisson, binomial, gamma, beta, (k - m) / m, (k - m) / m / (1 - p) * whole / n)))
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize(
-    ("device", "dtype"),
-    [(d, t) for d in ("cpu", "torch:cpu", "webgpu:0") for t in (fb.float32, fb.float64) if (d, t) != ("webgpu:0", fb.float64)],
-)
-def test_densities_of_large_parameters_near_their_means(dtype: fb.DType, device: str, jit: bool) -> None:
+PLACES = [
+    (d, t) for d in ("cpu", "torch:cpu", "webgpu:0") for t in (fb.float32, fb.float64) if (d, t) != ("webgpu:0", fb.float64)
+]
+
+
+@pytest.mark.parametrize(("place", "jit"), turns_of(PLACES, [False, True]), ids=str)
+def test_densities_of_large_parameters_near_their_means(place: tuple[str, fb.DType], jit: bool) -> None:
+    device, dtype = place
     if device == "webgpu:0" and "webgpu" in engines().missing:
         pytest.skip(f"engine webgpu cannot be used here: {engines().missing['webgpu']}")
     n = 16384  # by which rates are divided exactly

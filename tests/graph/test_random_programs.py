@@ -126,21 +126,21 @@ def agree(program: Program, way: Way, device: str = "numpy") -> None:
 
 @pytest.mark.parametrize("device", ENGINES)
 @given(program=programs())
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_programs_give_the_same_bits(device: str, program: Program) -> None:
     agree(program, _plain, device)
 
 
 @pytest.mark.parametrize("device", ENGINES)
 @given(program=programs(detached=True))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_gradients_taken_inside_have_the_same_bits(device: str, program: Program) -> None:
     agree(program, _gradient_inside, device)
 
 
 @pytest.mark.parametrize("device", ENGINES)
 @given(program=programs(detached=True))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_gradients_taken_outside_have_the_same_bits(device: str, program: Program) -> None:
     agree(program, _gradient_outside, device)
 

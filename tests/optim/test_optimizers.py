@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick import nn, optim
@@ -92,8 +93,10 @@ def wide_torch() -> Iterator[Any]:
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
-@pytest.mark.parametrize("case", [c for c, (name, _) in CASES.items() if name not in OWN_REFERENCE])
+@pytest.mark.parametrize(
+    ("case", "device"),
+    turns_of([c for c, (name, _) in CASES.items() if name not in OWN_REFERENCE], ["numpy", "cpu", "torch:cpu"]),
+)
 def test_every_step_equals_torchs(case: str, device: str, wide_torch: Any) -> None:
     torch = wide_torch
     name, settings = CASES[case]

@@ -48,8 +48,8 @@ _THIN = {
     "cumulative_min": ("float64", "bfloat16", "int64"), "top_k": ("float32", "int8", "uint64"),
 }  # fmt: skip
 """The dtypes of thinned samples, where compiling takes long, or where another op differs by the operation only."""
-_STEPS = {"conv": 3, "conv_input": 3, "conv_weight": 3, "attention": 3, "attention_gradient": 4}
-"""Of the samples of these ops, every third or fourth is in the thinned ones; of others every second."""
+_STEPS = {"attention_gradient": 4}
+"""Of the samples of this op, every fourth is in the thinned ones; of others every third."""
 
 # drawn samples: operands' shapes and parameters, whatever the dtype
 
@@ -144,7 +144,7 @@ def posed(name: str, thin: bool) -> list[Posed]:
     for k, of in enumerate(op.dtypes):
         kind = [d for d in _THIN.get(name, op.dtypes) if dtype(d).kind == dtype(of).kind] if thin else [of]
         for n, sample in enumerate([*samples_of(op, of, 0), *drawn_samples(name, of)]):
-            turn, rest = divmod(n, _STEPS.get(name, 2) if thin else 1)
+            turn, rest = divmod(n, _STEPS.get(name, 3) if thin else 1)
             if kind and not rest and kind[turn % len(kind)] == of:
                 # not the number of the turn: so each dtype has every choice at some sample
                 found.append(Posed(name, of, sample, 3 * n // 2 + (0 if thin else k)))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from after_steps import after_steps
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick import nn, optim
@@ -120,8 +121,7 @@ def test_several_inputs_by_position_and_by_name_train_alike_in_every_precision(p
     assert trained([{"kind": k, "label": y, "x": x} for x, k, y in rows], target="label") == by_position
 
 
-@pytest.mark.parametrize("place", Places)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "place"), turns_of(FORMS, Places))
 def test_batches_of_any_structure_train_to_the_same_bits(form: str, place: str) -> None:
     def trained(form: str, **options: Any) -> Learner:
         made = learner(form, strategy=Places[place](), **options)
@@ -244,8 +244,7 @@ def test_entries_that_forward_has_no_parameters_for_are_named() -> None:
 # several batches a step
 
 
-@pytest.mark.parametrize("place", Places)
-@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(("place", "jit"), turns_of(Places, [True, False]))
 def test_a_step_of_several_batches_is_that_of_one_large_batch(place: str, jit: bool) -> None:
     """50 samples in batches of 4: groups of two, the last of one batch with two samples; and so with batches of 8."""
 
@@ -293,8 +292,7 @@ def test_batches_of_a_group_draw_unlike_random_numbers() -> None:
     assert drawn[-1] != drawn[-2]
 
 
-@pytest.mark.parametrize("place", Places)
-@pytest.mark.parametrize("at", [1, 3, 4, 6])
+@pytest.mark.parametrize(("at", "place"), turns_of([1, 3, 4, 6], Places))
 def test_a_run_stopped_between_groups_resumes_with_the_same_bits(tmp_path: Path, place: str, at: int) -> None:
     def fresh(**options: Any) -> Learner:
         return learner("dict", strategy=Places[place](), batches_per_step=3, ema=0.9, **options)

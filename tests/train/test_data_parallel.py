@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import pairs_of
 
 import firebrick as fb
 from firebrick.core.errors import OutOfRangeError
@@ -71,17 +72,18 @@ def on_one_device(optimizer: str) -> Learner:
     return trained(SingleDevice("cpu:0"), optimizer, clip_norm=0.3)
 
 
-@pytest.mark.parametrize(("devices", "shares"), SPLITS, ids=lambda v: str(v).replace(" ", ""))
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_weights_after_50_steps_are_those_of_one_device(devices: Any, shares: Any, optimizer: str, accumulate: int) -> None:
+@pytest.mark.parametrize(
+    ("split", "optimizer", "accumulate"), pairs_of(SPLITS, OPTIMIZERS, [1, 3]), ids=lambda v: str(v).replace(" ", "")
+)
+def test_weights_after_50_steps_are_those_of_one_device(split: Any, optimizer: str, accumulate: int) -> None:
     # with dropout, clipping and a smaller last batch
+    devices, shares = split
     alone = on_one_device(optimizer)
-    split = trained(DataParallel(devices, shares), optimizer, clip_norm=0.3, accumulate=accumulate)
-    assert split.step == alone.step == 50
-    assert furthest(alone, split) < 1e-10
-    assert [r.train_loss for r in split.history] == pytest.approx([r.train_loss for r in alone.history], rel=1e-12)
-    assert split.history[-1].train_accuracy == alone.history[-1].train_accuracy
+    found = trained(DataParallel(devices, shares), optimizer, clip_norm=0.3, accumulate=accumulate)
+    assert found.step == alone.step == 50
+    assert furthest(alone, found) < 1e-10
+    assert [r.train_loss for r in found.history] == pytest.approx([r.train_loss for r in alone.history], rel=1e-12)
+    assert found.history[-1].train_accuracy == alone.history[-1].train_accuracy
 
 
 def test_parts_on_one_device_give_what_the_whole_batch_gives() -> None:

@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from combinations import turns_of
 from event_curves import curves
 
 import firebrick as fb
@@ -91,11 +92,15 @@ class Stops(Callback):
                 raise MemoryError("died")
 
 
-@pytest.mark.parametrize(("saved", "ended"), [(None, 5), (3, 6), (None, 10), (9, 12), (8, 14)])
-@pytest.mark.parametrize("left", ["", '{"step": 6, "lo', "9,63,0.1"])
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    turns_of([(None, 5), (3, 6), (None, 10), (9, 12), (8, 14)], ["", '{"step": 6, "lo', "9,63,0.1"]),
+)
 def test_a_resumed_run_goes_on_with_the_same_files(
-    make: Make, loaders: Loaders, tmp_path: Path, saved: int | None, ended: int, left: str
+    make: Make, loaders: Loaders, tmp_path: Path, steps: tuple[int | None, int], left: str
 ) -> None:
+    saved, ended = steps
+
     def fresh(name: str, *more: Callback) -> Learner:
         folder = tmp_path / name
         own = [

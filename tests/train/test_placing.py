@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick.core.errors import DeviceMismatchError
@@ -43,8 +44,7 @@ LOADERS: dict[str, Callable[[], DataLoader]] = {
 }
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "loader"), turns_of(STRATEGIES, LOADERS))
 def test_a_loader_from_elsewhere_trains_a_model_from_elsewhere(strategy: str, loader: str) -> None:
     model = network("cpu:1")
     learner = Learner(model, fb.optim.Adam(model, lr=0.01), strategy=STRATEGIES[strategy](), log=None)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 
 import firebrick as fb
 from firebrick.core.constants import constant
@@ -84,8 +85,7 @@ def frozen(net: Any) -> None:
     net.first.freeze()
 
 
-@pytest.mark.parametrize("change", [less_dropout, another_list, another_layer, frozen])
-@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(("change", "jit"), turns_of([less_dropout, another_list, another_layer, frozen], [True, False]))
 def test_replicas_follow_what_is_changed_between_two_fits(change: Callable[[Any], None], jit: bool) -> None:
     def act(learner: Learner) -> None:
         learner.fit(data(), epochs=1)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import assembling
 import pytest
+import template_costs
 from assembling import AMD, EVERY_NVIDIA, linked
+from combinations import turns_of
 from kept_results import kept_object
-from template_costs import VARIANTS, assembly, cost, fused, innermost, table
+from template_costs import TARGETS, VARIANTS, assembly, cost, fused, innermost, table
 
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import emit_object
@@ -18,8 +20,7 @@ from firebrick.compiler.targets.llvm.host import emit_object
 TILED = [name for name, v in VARIANTS.items() if "tile_k" in v.constants]
 
 
-@pytest.mark.parametrize("cpu", [*EVERY_NVIDIA, *AMD])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(("name", "cpu"), [*turns_of(VARIANTS, EVERY_NVIDIA), *turns_of(VARIANTS, AMD)])
 def test_a_template_becomes_code_without_spilled_registers(name: str, cpu: str) -> None:
     found = cost(name, cpu)
     assert found.spilled == 0
@@ -51,9 +52,11 @@ def test_arrays_in_vectors_are_accessed_by_128_bits(name: str, cpu: str) -> None
         assert len(stores) == 16
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in turn", "every template"])
 @pytest.mark.parametrize("cpu", AMD)
-def test_objects_of_all_templates_link_for_amd(cpu: str, tmp_path: Path) -> None:
-    functions = [replace(v.function, name=f"template_{k}") for k, v in enumerate(VARIANTS.values())]
+def test_objects_of_all_templates_link_for_amd(cpu: str, every: bool, tmp_path: Path) -> None:
+    chosen = list(VARIANTS.values())[0 if every else list(AMD).index(cpu) :: 1 if every else len(AMD)]
+    functions = [replace(v.function, name=f"template_{k}") for k, v in enumerate(chosen)]
     image = linked(kept_object(gpu_module(functions, AMD[cpu], 16), AMD[cpu]), tmp_path)
     assert image.startswith(b"\x7fELF")
     assert all(f"{f.name}.kd".encode() in image for f in functions)
@@ -76,7 +79,18 @@ def test_a_missing_linker_is_a_skip_by_name_and_a_failure_in_ci(monkeypatch: pyt
         linked(b"", tmp_path)
 
 
-def test_the_table_of_costs_has_a_line_for_each_template() -> None:
+@pytest.mark.parametrize(
+    ("variants", "targets"),
+    [
+        (["row reduction", "product"], ["sm_80", "gfx942"]),
+        pytest.param(list(VARIANTS), list(TARGETS), marks=pytest.mark.soak, id="every template"),
+    ],
+)
+def test_the_table_of_costs_has_a_line_for_each_template(
+    variants: list[str], targets: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_costs, "VARIANTS", {n: VARIANTS[n] for n in variants})
+    monkeypatch.setattr(template_costs, "TARGETS", {n: TARGETS[n] for n in targets})
     lines = table().splitlines()
-    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(VARIANTS)
-    assert len({line.count("|") for line in lines}) == 1
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == variants
+    assert {line.count("|") for line in lines} == {len(targets) + 5}
