@@ -358,7 +358,7 @@ TRANSFERS = [n for n, c in CELLS.items() if isinstance(c, analog.TransferCompoun
 @pytest.mark.parametrize("name", TRANSFERS)
 def test_transfers_follow_the_sign_of_the_learning_rate(name: str) -> None:
     tiles = [tile_of(CELLS[name]) for _ in range(2)]
-    for k in range(30):
+    for k in range(15):
         x = fb.asarray(X[5 * k % 40 : 5 * k % 40 + 5])
         d = fb.asarray(np.tile(-TARGET.sum(axis=1), (5, 1)))
         for tile, sign in zip(tiles, (1.0, -1.0), strict=True):
