@@ -107,9 +107,9 @@ def some_groups(name: str) -> list[Group]:
 
 
 @cache
-def kernels_of(names: tuple[str, ...]) -> tuple[Function, ...]:
-    """The different kernels of the naive forms of ops."""
-    steps = [s for name in names for g in groups(name) for s in naive(g.spec).steps]
+def kernels_of(names: tuple[str, ...], every: bool = True) -> tuple[Function, ...]:
+    """The different kernels of the naive forms of ops, of every sample in every dtype or of ``some_groups``."""
+    steps = [s for name in names for g in (groups if every else some_groups)(name) for s in naive(g.spec).steps]
     return tuple({s.function: None for s in steps})
 
 

@@ -260,7 +260,7 @@ def test_each_op_is_compiled_for_one_target_in_turn_and_in_soak_for_each(targets
 def test_every_naive_kernel_assembles_for_nvidia(name: str, family: str, every: bool, tmp_path: Path) -> None:
     target = NVIDIA[name]
     for op in ops_for(family, NVIDIA, name, every):
-        text = ptx(gpu_module(kernels_of((op,)), target), target)
+        text = ptx(gpu_module(kernels_of((op,), every), target), target)
         assert not external(text)
         assemble(text, target, tmp_path, level=0)
 
@@ -271,5 +271,5 @@ def test_every_naive_kernel_assembles_for_nvidia(name: str, family: str, every: 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_every_naive_kernel_becomes_an_object_for_other_processors(name: str, family: str, every: bool) -> None:
     for op in ops_for(family, PROCESSORS, name, every):
-        text = module_text([cpu_kernel(f, PROCESSORS[name]) for f in kernels_of((op,))])
+        text = module_text([cpu_kernel(f, PROCESSORS[name]) for f in kernels_of((op,), every)])
         assert object_for(name, AS_WRITTEN + text)
