@@ -76,8 +76,12 @@ def options(name: str, command: click.Command) -> Iterator[str]:
             del shown["nargs"]
         said = [f"{k}={v}" for k, v in shown.items() if v is not None and v is not False and v != ()]
         yield f"$ {name} {' '.join(p.opts)}: {', '.join([kind['param_type'], *said])}"
-    for inner, found in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
-        yield from options(f"{name} {inner}", found)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for inner in sorted(command.list_commands(context)):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from options(f"{name} {inner}", found)
 
 
 def written() -> list[str]:
