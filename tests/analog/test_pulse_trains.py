@@ -125,6 +125,25 @@ def test_an_update_by_numbers_that_are_not_finite_is_an_error(bad: float) -> Non
             compiled(fb.asarray(np.float32(x)), fb.asarray(np.float32(d)), fb.asarray(np.float32(lr))).numpy()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_factor_of_the_largest_error_that_overflows_gives_the_pulses_of_the_largest_number(engine: str) -> None:
+    x, d = (fb.asarray(np.float32(v), device=engine) for v in ([[1.0, 0.5]], [[3e38, 1e38]]))
+
+    def updated(factor: float, compiled: bool) -> Any:
+        config = analog.RPUConfig(analog.ConstantStepDevice(), update=analog.UpdateParameters(um_grad_scale=factor))
+        tile = analog.Tile(2, 2, config, seed=0, device=engine)
+        update = fb.jit(tile.update) if compiled else tile.update
+        with pytest.raises(fb.FirebrickError, match="finite"):  # what is not finite stays an error
+            update(x, d * 10.0, fb.asarray(np.float32(0.1), device=engine))
+        return update(x, d, fb.asarray(np.float32(0.1), device=engine)).numpy()
+
+    for compiled in (False, True):
+        wanted = updated(1.1, compiled)  # 3.3e38 is less than the largest number
+        assert np.sum(wanted) > 0
+        for factor in (4.0, 1e300):
+            np.testing.assert_array_equal(updated(factor, compiled), wanted)
+
+
 def test_trains_fire_as_often_as_their_levels_say() -> None:
     values = fb.asarray(np.array([[0.0, 0.25, -0.5, 1.0]], np.float32))
     factor, scale = fb.asarray(np.array([1 << 30], np.int64)), fb.asarray(np.array([[2.0**12, 2.0**13]], np.float32))

@@ -276,6 +276,17 @@ def test_an_update_that_is_not_finite_is_refused_and_changes_nothing(kind: str) 
         np.testing.assert_array_equal(value.numpy(), before[name], err_msg=name)
 
 
+def test_an_error_that_is_not_finite_when_divided_by_the_scale_is_refused_and_changes_nothing() -> None:
+    mapping = analog.MappingParameter(weight_scaling_omega=0.5)
+    tile = analog.Tile(2, 2, analog.RPUConfig(analog.ConstantStepDevice(), mapping=mapping), seed=0)
+    tile.place(np.full((2, 2), 0.3), scale=np.array([0.1, 1.0]))
+    weight, place = tile.weight.numpy(), tile.generator.mark()
+    with pytest.raises(OutOfRangeError, match="d / scale is finite in float32"):
+        tile.update(fb.ones((1, 2)), fb.full((1, 2), 1e38), 0.1)
+    np.testing.assert_array_equal(tile.weight.numpy(), weight)
+    assert tile.generator.mark() == place
+
+
 def test_weights_that_are_set_are_finite_and_become_float32() -> None:
     tile = tile_of()
     for given in (W.astype(np.float64), fb.asarray(W.astype(np.float64)), (W * 0).astype(np.int32), fb.asarray(W * 0 > 0)):

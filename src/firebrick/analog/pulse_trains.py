@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.compiler.kernel.language.annotations import ConstantType
@@ -24,7 +26,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import full
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import where
+from firebrick.functions.elementwise import isfinite, minimum, where
 from firebrick.functions.kernels import kernel
 from firebrick.functions.movement import broadcast_to
 from firebrick.functions.ranges import arange
@@ -39,6 +41,8 @@ STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
 """Pulse types whose counts are those of coincidences in random trains."""
 MOST_SLOTS = 65536
 """Of trains that grow."""
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest float32."""
 wide: Any = float64
 """The cast to float64, in kernels."""
 word_of: Any = uint32
@@ -482,7 +486,9 @@ def made_trains(
         keys: Of the random numbers of the columns and of the rows.
     """
     x_largest = largest_of(absolute(x), axis=1)
-    d_largest = largest_of(absolute(d), axis=1) * parameters.um_grad_scale
+    d_largest = largest_of(absolute(d), axis=1)
+    if parameters.um_grad_scale != 1.0:  # a product that overflows is no error that is not finite
+        d_largest = where(isfinite(d_largest), minimum(d_largest * parameters.um_grad_scale, LARGEST), d_largest)
     length, x_factor, x_scale, d_factor, d_scale = schedule(
         x_largest, d_largest, broadcast_to(lr, (x.shape[0],)), asarray(granularity, dtype=float32, device=x.device),
         parameters.desired_bl, parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,

@@ -265,6 +265,8 @@ class Tile(Module):
             )
         _check_rate("Tile.update", lr)
         _check_finite("Tile.update", x=x, d=d, lr=lr)
+        if self.scale is not None:
+            _check_finite("Tile.update", **{"d / scale": d.detach() / self.scale})
         model = self.config.device
         if not isinstance(model, ArithmeticDevice) and self.config.update.pulse_type not in ARITHMETIC:
             grown(self.config.update, lr, model.granularity, (x.shape[0], self.rows + self.columns))
