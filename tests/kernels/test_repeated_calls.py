@@ -6,6 +6,7 @@ that differ in a bit or type, in threads, and where a check fails.
 
 from __future__ import annotations
 
+import ast
 import threading
 from typing import Any
 from weakref import ref
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.compiler.kernel.language.parsing import parsed
 from firebrick.core import planned
 from firebrick.core.config import config
 
@@ -267,3 +269,30 @@ def test_calls_that_began_without_the_compiler_have_a_plan_once_it_is_on() -> No
     for _ in range(CALLS):
         assert scaled(x, by).tolist() == [[3.0] * 2] * 3
     assert len(plans(scaled, x, by)) == 1
+
+
+def test_a_text_is_parsed_again_where_another_thread_parsed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plus_one(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "(n + 1) - 1"]) -> None:
+        out[fb.kernel.index()] = x[fb.kernel.index()] + 1.0
+
+    right, seen, failures = ast.parse, set(), 0
+
+    def parse(text: str, **rest: str) -> ast.AST:
+        nonlocal failures
+        if text not in seen:
+            seen.add(text)
+            failures += 1
+            raise SystemError("AST constructor recursion depth mismatch")
+        return right(text, **rest)  # type: ignore[call-overload]
+
+    with monkeypatch.context() as m:
+        m.setattr(ast, "parse", parse)
+        assert fb.kernel(plus_one)(fb.ones(3)).tolist() == [2.0, 2.0, 2.0]
+        assert failures >= 3  # the function, and its sizes
+
+    def always(text: str, **rest: str) -> ast.AST:
+        raise SystemError("another cause")
+
+    monkeypatch.setattr(ast, "parse", always)
+    with pytest.raises(SystemError, match="another cause"):
+        parsed("x")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
+from firebrick.compiler.kernel.language.parsing import parsed
 from firebrick.core.dtypes import DType, bool_, dtype_argument, float32, int64
 from firebrick.core.errors import FirebrickError, KernelCompileError, ShapeError
 from firebrick.scalar.storage import STORAGE
@@ -40,7 +41,7 @@ class Size:
             ValueError: The text is no expression of names, integers, ``+``, ``-``, ``*``, ``//``, ``%`` and parentheses.
         """
         try:
-            tree = ast.parse(text.strip(), mode="eval").body
+            tree = parsed(text.strip(), "eval").body
         except SyntaxError:
             raise ValueError(text) from None
         for x in ast.walk(tree):
@@ -58,7 +59,7 @@ class Size:
 
     def value(self, sizes: Mapping[str, int]) -> int:
         """The size, for values of its names."""
-        return _whole(ast.parse(self.text, mode="eval").body, sizes)
+        return _whole(parsed(self.text, "eval").body, sizes)
 
 
 def _whole(e: ast.expr, sizes: Mapping[str, int]) -> int:

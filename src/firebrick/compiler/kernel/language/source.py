@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from types import CellType
 from typing import Any, NoReturn
 
+from firebrick.compiler.kernel.language.parsing import parsed
 from firebrick.core.errors import KernelCompileError
 
 
@@ -46,7 +47,7 @@ class Source:
             ) from None  # fmt: skip
         self.file = function.__code__.co_filename
         try:
-            found = ast.parse(textwrap.dedent("".join(lines))).body[0]
+            found = parsed(textwrap.dedent("".join(lines))).body[0]
         except SyntaxError:
             found = ast.Pass()
         if not isinstance(found, ast.FunctionDef):

@@ -27,6 +27,7 @@ from firebrick.compiler.kernel.language.expressions import BINARY
 from firebrick.compiler.kernel.language.homes import IGNORED, Body, body_of
 from firebrick.compiler.kernel.language.loops import Loops
 from firebrick.compiler.kernel.language.outside import Outside
+from firebrick.compiler.kernel.language.parsing import parsed
 from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
@@ -241,7 +242,7 @@ class _Translator(Loops):
         for p in self.signature.results.values():
             for s in p.sizes:
                 if s is not None and not s.simple:  # what it is made of
-                    made = _linear(ast.parse(s.text, mode="eval").body, out)
+                    made = _linear(parsed(s.text, "eval").body, out)
                     if made is not None:
                         size = out[s.text]
                         self.facts.know(size, made)
