@@ -9,7 +9,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog
-from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
+from firebrick.core.errors import ConfigError, DeviceMismatchError, DTypeError, OperandError, OutOfRangeError, ShapeError
 
 RNG = np.random.default_rng(11)
 W = (RNG.normal(size=(3, 5)) * 0.2).clip(-0.4, 0.4).astype(np.float32)
@@ -285,6 +285,18 @@ def test_an_error_that_is_not_finite_when_divided_by_the_scale_is_refused_and_ch
         tile.update(fb.ones((1, 2)), fb.full((1, 2), 1e38), 0.1)
     np.testing.assert_array_equal(tile.weight.numpy(), weight)
     assert tile.generator.mark() == place
+
+
+@pytest.mark.parametrize("device", [analog.SoftBoundsDevice(), analog.IdealDevice()], ids=["by pulses", "by arithmetic"])
+def test_a_rate_on_another_device_is_refused_and_changes_nothing(device: Any) -> None:
+    tile, rate = analog.Tile(3, 5, analog.RPUConfig(device), seed=0), fb.asarray(np.float32(0.1), device="cpu:1")
+    place = tile.generator.mark()
+    with pytest.raises(DeviceMismatchError, match=r"Tile\.update(.|\n)*lr: float32\[\] on cpu:1"):
+        tile.update(fb.ones((2, 5)), fb.ones((2, 3)), rate)
+    assert tile.generator.mark() == place
+    if tile.by_arithmetic:
+        with pytest.raises(DeviceMismatchError, match=r"Tile\.descend"):
+            tile.descend(fb.ones((3, 5)), rate)
 
 
 def test_weights_that_are_set_are_finite_and_become_float32() -> None:

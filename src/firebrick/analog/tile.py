@@ -234,6 +234,7 @@ class Tile(Module):
             The number of pulses that each device got, int32 [rows, columns]; zeros where the update is by arithmetic.
 
         Raises:
+            DeviceMismatchError: x, d or lr is on another device than the tile.
             ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
             DTypeError: x, d or lr is not float32.
             OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` it is an ``ExecutionError`` where
@@ -254,6 +255,7 @@ class Tile(Module):
 
         Raises:
             ConfigError: Trains grow, the learning rate is that of a graph, and there would be too many words of trains.
+            DeviceMismatchError: x, d or lr is on another device than the tile.
             ShapeError: x and d do not fit the tile or each other, or lr is no 0-d tensor.
             DTypeError: x, d or lr is not float32.
             OutOfRangeError: x, d or lr is not finite; under ``fb.jit`` that is not known.
@@ -263,7 +265,7 @@ class Tile(Module):
             raise ShapeError(
                 "Tile.update: x and d are as many vectors", f"{describe('x', x)} and {describe('d', d)}", "correct one"
             )
-        _check_rate("Tile.update", lr)
+        _check_rate("Tile.update", lr, self.weight)
         _check_finite("Tile.update", x=x, d=d, lr=lr)
         if self.scale is not None:
             _check_finite("Tile.update", **{"d / scale": d.detach() / self.scale})
@@ -315,6 +317,7 @@ class Tile(Module):
             lr: Learning rate: a number or a 0-d tensor.
 
         Raises:
+            DeviceMismatchError: lr is on another device than the tile.
             ShapeError: The shape is not that of the tile, or lr is no 0-d tensor.
             UnsupportedError: The devices are updated by pulses, which a gradient alone does not decide.
         """
@@ -322,7 +325,7 @@ class Tile(Module):
             raise UnsupportedError(
                 "Tile.descend: a tile that is updated by arithmetic", type(self.config.device).__name__, "call Tile.update"
             )
-        _check_rate("Tile.descend", lr)
+        _check_rate("Tile.descend", lr, self.weight)
         if gradient.shape != (self.rows, self.columns):
             received = describe("gradient", gradient)
             raise ShapeError(f"Tile.descend: a gradient [{self.rows}, {self.columns}]", received, "reshape it")
@@ -481,9 +484,10 @@ class Tile(Module):
         return v if v.ndim == 2 else reshape(v, (math.prod(v.shape[:-1]), size))
 
 
-def _check_rate(name: str, lr: Any) -> None:
-    """Raise unless a learning rate is a number, or a 0-d tensor of float32."""
+def _check_rate(name: str, lr: Any, weight: Tensor) -> None:
+    """Raise unless a learning rate is a number, or a 0-d tensor of float32 on the device of the weights."""
     if isinstance(lr, Tensor):
+        check_devices(name, lr=lr, weight=weight)
         if lr.shape != ():
             raise ShapeError(f"{name}: lr is a number, or a 0-d tensor", describe("lr", lr), "pass one rate")
         if lr.dtype is not float32:
