@@ -473,3 +473,34 @@ def test_a_rule_is_tried_once_for_operands_of_a_shape_and_draws_nothing_by_it() 
         counts.append(len(calls) - before)
         assert generator.mark()[1] - start[1] == counts[-1] % 2
     assert counts == [3, 1, 1, 3, 1]
+
+
+def test_a_gradient_of_nan_is_nan_in_every_dtype() -> None:
+    """The rule was refused in bfloat16, for which NumPy's ``nan_to_num`` returns NaN."""
+    for dtype in (fb.float16, fb.bfloat16, fb.float32, fb.float64):
+        x = fb.asarray([fb.nan, 2.0], dtype=dtype)
+        found = fb.grad(lambda x: fb.sum(_ruled(lambda x, t: t * x)(x)))(x)
+        assert fb.isnan(found).tolist() == [True, False]
+        assert found[1].item() == 2.0
+
+
+def test_values_that_are_not_finite_do_not_show_a_rule_to_be_linear() -> None:
+    """What was seen at infinity was kept for later operands of the shape, of which the gradient was then that of zeros."""
+    f = _ruled(lambda x, t: fb.relu(t) * x)
+    gradient = fb.grad(lambda x: fb.sum(f(x)))
+    for value in (fb.inf, fb.nan):
+        gradient(fb.asarray([value]))
+    with pytest.raises(fb.GradientError, match="not multiplied by -1024"):
+        gradient(fb.asarray([2.0]))
+
+
+def test_a_rule_whose_small_tangents_are_flushed_to_zero_is_linear() -> None:
+    """Drivers of GPUs flush denormal numbers, of which multiples are not denormal."""
+    smallest = float(fb.finfo(fb.float32).smallest_normal)
+
+    def rule(x: fb.Tensor, t: fb.Tensor) -> fb.Tensor:
+        tangent = t * x
+        return fb.where(fb.abs(tangent) < smallest, tangent * 0.0, tangent)
+
+    x = fb.asarray([smallest * 1.2], dtype=fb.float32)
+    fb.grad(lambda x: fb.sum(_ruled(rule)(x)))(x)

@@ -204,9 +204,11 @@ def _check_linear(
     c: Call, operands: Flat, places: list[int], along: Callable[..., list[Tensor]], of_zeros: Sequence[Tensor]
 ) -> None:  # fmt: skip
     """Raise GradientError where values show that a rule of tangents is not linear: of zeros it is 0; and of multiples of the
-    tangents it is the same multiple, up to rounding, which is looked at once for operands of each shape and dtype."""
+    tangents it is the same multiple, up to rounding, which is looked at once for operands of each shape and dtype, not counting
+    values that are not finite."""
     for t in of_zeros:
-        if np.nan_to_num(hooks.to_host(t)).any():
+        given = hooks.to_host(t)
+        if np.any((given != 0) & ~np.isnan(given)):
             raise _not_linear(c.name, "a tangent that is not 0 where all tangents of the arguments are")
     key = tuple(t.aval for t in operands)
     if key in c.linear:
@@ -227,14 +229,18 @@ def _check_linear(
             journal.restore()
     if not all(_are_multiples(a, b) for a, b in zip(*both, strict=True)):
         raise _not_linear(c.name, f"a tangent that is not multiplied by {_FACTOR:g} where all tangents of the arguments are")
-    c.linear.add(key)
+    if all(np.isfinite(t).all() for found in both for t in found):
+        c.linear.add(key)
 
 
 def _are_multiples(a: Any, b: Any) -> bool:
-    """Whether an array is ``_FACTOR`` times another one where both are finite; engines may add up in any order."""
-    b = b / b.dtype.type(_FACTOR)
-    size, known = np.max(np.abs(np.nan_to_num(a)), initial=0.0), np.isfinite(a) & np.isfinite(b)
-    return bool(np.all(np.abs(np.where(known, a, 0.0) - np.where(known, b, 0.0)) <= size * float(finfo(a.dtype).eps) ** 0.5))
+    """Whether an array is ``_FACTOR`` times another one where both are finite; engines may add up in any order, and flush
+    denormal numbers."""
+    limits, b = finfo(a.dtype), b / b.dtype.type(_FACTOR)
+    known = np.isfinite(a) & np.isfinite(b)
+    a, b = np.where(known, a, 0), np.where(known, b, 0)
+    bound = np.max(np.abs(a), initial=0.0) * float(limits.eps) ** 0.5 + float(limits.smallest_normal)
+    return bool(np.all(np.abs(a - b) <= bound))
 
 
 def _not_linear(name: str, received: str) -> GradientError:
