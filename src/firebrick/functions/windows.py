@@ -241,6 +241,10 @@ def unfold2d(x: Tensor, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, di
     return reshape(columns_last, (x.shape[0], x.shape[1] * rows.shape[1] * columns.shape[1], rows.shape[0] * columns.shape[0]))
 
 
+_AT_ONCE = 1 << 18
+"""Maximum number of elements of the patches of an image that are taken at once, by a number for each."""
+
+
 def patch_rows(
     where: str, x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: Widths, dilation: tuple[int, ...]
 ) -> tuple[Tensor, tuple[int, ...]]:
@@ -267,12 +271,18 @@ def patch_rows(
             )  # fmt: skip
         sizes.append((whole - reach) // s + 1)
     rows = pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
+    count = x.shape[1] * prod(kernel)
+    if prod(sizes) * count > _AT_ONCE:
+        for axis in reversed(range(len(sizes))):  # each axis of the image becomes two: patches, and elements of the kernel
+            rows = _take(rows, _starts(sizes[axis], stride[axis], kernel[axis], dilation[axis]), axis + 2)
+        axes = (0, *(2 + 2 * k for k in range(len(sizes))), 1, *(3 + 2 * k for k in range(len(sizes))))
+        return reshape(permute_dims(rows, axes), (x.shape[0], prod(sizes), count)), tuple(sizes)
     # each element is taken from where it lies in an image of all channels, so that nothing is transposed
     at, apart = np.arange(x.shape[1]).reshape(1, x.shape[1]) * prod(rows.shape[2:]), prod(rows.shape[2:])
-    for n, count, k, s, d in zip(rows.shape[2:], sizes, kernel, stride, dilation, strict=True):
+    for n, many, k, s, d in zip(rows.shape[2:], sizes, kernel, stride, dilation, strict=True):
         apart //= max(n, 1)
-        found = at[:, None, :, None] + (_starts(count, s, k, d) * apart)[:, None, :][None]
-        at = found.reshape(at.shape[0] * count, at.shape[1] * k)
+        found = at[:, None, :, None] + (_starts(many, s, k, d) * apart)[:, None, :][None]
+        at = found.reshape(at.shape[0] * many, at.shape[1] * k)
     flat = reshape(rows, (x.shape[0], prod(rows.shape[1:])))
     return reshape(_take(flat, at.reshape(-1), 1), (x.shape[0], *at.shape)), tuple(sizes)
 

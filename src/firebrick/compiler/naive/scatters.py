@@ -36,10 +36,10 @@ def scatter(spec: Scatter, float64: bool = True) -> Naive:
 
 
 def _form(spec: Scatter, compensate: bool = False) -> Naive:
-    return _Scatter(spec, compensate).form()
+    return _ScatterForm(spec, compensate).form()
 
 
-class _Scatter:
+class _ScatterForm:
     """The launches of a scatter. Elements are given their first values, and rounded at the end, in the kernel of the updates,
     or, if there are many, in kernels with an item for each.
 
