@@ -52,6 +52,7 @@ def _command() -> Callable[..., None]:
     show, warnings.showwarning = warnings.showwarning, say_warning
     try:
         from firebrick.cli.main import main as command
+        from firebrick.core.config import config  # noqa: F401 - whatever the command, wrong variables are reported
     except Exception as e:
         errors = sys.modules.get("firebrick.core.errors")
         if errors is None or not isinstance(e, errors.FirebrickError) or "--debug" in sys.argv:
