@@ -182,7 +182,7 @@ class Gpu:
         Raises:
             ExecutionError: They are not.
         """
-        each = min(words, (window_bytes(self._limits["max-storage-buffer-binding-size"]) or 0) // WORD)
+        each = min(words, window_bytes(self._limits["max-storage-buffer-binding-size"]) // WORD)
         windows = min(-(-words // each), self._limits["max-storage-buffers-per-shader-stage"] - 1)
         words = min(words, windows * each)
         shader = Shader(_marks(windows, each), (False,), False, 1, 0, ("uint32",), 1, (windows,), WORD * each)

@@ -265,7 +265,8 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
         if found is None:
             try:
                 made = prepared(f, driver.capabilities, _bounds(f, *numbers))
-                found = shader(made, True, driver.contracts, quads, fours, windows, window_bytes(limit) or 0)
+                window = 0 if limit is None else window_bytes(limit)
+                found = shader(made, True, driver.contracts, quads, fours, windows, window)
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise

@@ -5,32 +5,26 @@ follow each other, of the same size but for the last. A function finds the windo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lcm
 
 from firebrick.compiler.kernel.ir import ATOMIC
 
 WORD = 4
 """Bytes that sizes of bindings and copies are multiples of."""
-OFFSETS = lcm(256, 16)
-"""Bytes of which the offset of a binding is a multiple on every adapter, and that are whole quads of the largest elements.
+OFFSETS = 256
+"""Bytes of which the offset of a binding is a multiple on every adapter; they are whole quads of the largest elements.
 
 Source: the specification of WebGPU: ``minStorageBufferOffsetAlignment`` is at most 256."""
 _ATOMIC = tuple(op.title() for op in ATOMIC)
 
 
-def window_bytes(limit: int | None) -> int | None:
-    """Bytes of a window.
-
-    Args:
-        limit: Of a binding; None if it is unlimited.
-    """
-    return None if limit is None else limit // OFFSETS * OFFSETS
+def window_bytes(limit: int) -> int:
+    """Bytes of a window, by the maximum of a binding."""
+    return limit // OFFSETS * OFFSETS
 
 
 def windows_of(nbytes: int, limit: int | None) -> int:
-    """The number of windows of an array."""
-    each = window_bytes(limit)
-    return 1 if each is None else max(1, -(-nbytes // each))
+    """The number of windows of an array, by the maximum bytes of a binding; None if it is unlimited."""
+    return 1 if limit is None else max(1, -(-nbytes // window_bytes(limit)))
 
 
 @dataclass(frozen=True, slots=True)
