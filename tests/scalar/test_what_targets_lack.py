@@ -24,7 +24,7 @@ OPS = {
 # what a target lacks (or, without `no`, has beside what a processor has) → the dtypes and operations that it cannot compute
 LACKS: dict[str, tuple[dict[str, bool], set[str], set[str]]] = {
     "nothing": ({}, set(), {"kept"}),
-    "int64": ({"int64": False}, {"int64", "uint64", "float64"}, {"kept", "philox", "nearest_bits 64"}),
+    "int64": ({"int64": False}, {"int64", "uint64"}, {"kept", "philox", "nearest_bits 64"}),
     "float64": ({"float64": False}, {"float64"}, {"kept"}),
     "narrow integers": ({"narrow_integers": False}, {"int8", "int16", "uint8", "uint16"}, {"kept"}),
     "exact fma": ({"exact_fma": False}, set(), {"kept", "fma", "muladd", "nearest", "nearest_bits"}),

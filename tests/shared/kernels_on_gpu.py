@@ -12,13 +12,17 @@ from running_kernels import bits
 from written_kernels import Launch
 
 import firebrick as fb
+from firebrick.backends.contract import STORAGE
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.compiler.kernel import Fault, Function, interpret
 from firebrick.compiler.spec.faults import LARGEST_SITE
 from firebrick.compiler.targets.wgsl.prepared import prepared
 from firebrick.compiler.targets.wgsl.shader import Shader, shader
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import dtype
+from firebrick.core.bind import bind
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.ops import OPS
+from firebrick.testing.cases import samples_of
 
 Array = np.ndarray[Any, Any]
 SITES = 16
@@ -53,7 +57,7 @@ def run(
     """The arrays after a launch of a kernel that is prepared, and the fault that it reports; ``window`` as of ``printed``."""
     g = gpu()
     made = printed(function, arrays, window)
-    memory = {name: g.uploaded(x, Aval(x.shape, dtype(x.dtype))) for name, x in arrays.items()}
+    memory = {name: g.uploaded(x, Aval(x.shape, as_dtype(x.dtype))) for name, x in arrays.items()}
     g.clear_faults()
     if 0 not in grid:
         used = [memory[a.name] for a in function.arrays]
@@ -70,7 +74,7 @@ def run(
 def ran(launch: Launch, window: int = 0) -> tuple[Function, dict[str, Array], Fault | None]:
     """The prepared kernel of a launch, its arrays after a launch on the device, and the fault that it reports; ``window`` as of
     ``printed``."""
-    function = prepared(launch.function, gpu().measured.capabilities, bounds_of_launch(launch))
+    function = prepared(launch.function, gpu().measured.capabilities_of(launch.function), bounds_of_launch(launch))
     grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
     return function, *run(function, launch.arrays, launch.scalars, grid, window)
 
@@ -86,7 +90,7 @@ def check(launch: Launch, window: int = 0) -> str:
         pytest.skip("the driver flushes denormal numbers, which the interpreter does not")
     function, got, fault = ran(launch, window)
     want = {name: x.copy() for name, x in launch.arrays.items()}
-    words = {a.name: want[a.name].reshape(-1).view(dtype(a.dtype).np) for a in function.arrays}
+    words = {a.name: want[a.name].reshape(-1).view(as_dtype(a.dtype).np) for a in function.arrays}
     reported = interpret(function, words, launch.scalars, launch.grid, checked=False)
     text = printed(function, launch.arrays, window).text
     assert fault == reported, text
@@ -94,3 +98,19 @@ def check(launch: Launch, window: int = 0) -> str:
         differ = np.flatnonzero(bits(x.reshape(-1)) != bits(got[name].reshape(-1)))
         assert not differ.size, f"{name}{differ[:5]}: {got[name].reshape(-1)[differ[:5]]}, {x.reshape(-1)[differ[:5]]}\n{text}"
     return text
+
+
+def in_kernels(name: str, dtype: str) -> bool:
+    """Whether an op of operands with elements runs on the device alone."""
+    device, op = fb.device("webgpu:0"), OPS[name]
+    for sample in samples_of(op, dtype, 0):
+        arrays = [np.asarray(x) for x in sample.inputs]
+        stored = all(STORAGE in device.backend.dtype_usage(device, fb.dtype(x.dtype)) for x in arrays)
+        if stored and all(x.size and x.ndim > 1 for x in arrays[:1]) and all(x.size and x.dtype.itemsize > 1 for x in arrays):
+            with fb.config.scope(fallback="error"):
+                try:
+                    bind(op, tuple(fb.asarray(x, device=device) for x in arrays), sample.params)
+                except fb.UnsupportedError:
+                    return False
+            return True
+    return True

@@ -1,6 +1,6 @@
-"""Random kernels that a target without 64-bit integers and float64 can have, and launches of legalized kernels.
+"""Random kernels that a target without 64-bit integers can have, with or without float64, and launches of legalized kernels.
 
-Arrays and scalars have dtypes of at most 32 bits. The int64 numbers of expressions may have any value, but quotients and
+Other arrays and scalars have dtypes of at most 32 bits. The int64 numbers of expressions may have any value, but quotients and
 remainders, and shifts of what is divided, are of small ones: those of large ones are refused.
 """
 
@@ -71,19 +71,19 @@ class _NarrowGroup(_Narrow, DrawnGroup):
 
 
 @contextmanager
-def _narrow() -> Iterator[None]:
-    names = SimpleNamespace(**{**vars(expr), "DTYPES": COMPUTED})
+def _narrow(more: tuple[str, ...]) -> Iterator[None]:
+    names, stored = SimpleNamespace(**{**vars(expr), "DTYPES": (*COMPUTED, *more)}), (*STORED, *more)
     with (
-        patch.object(drawn_kernels, "STORAGE", STORED), patch.object(drawn_kernels, "expr", names),
-        patch.object(drawn_groups, "STORAGE", STORED), patch.object(drawn_groups, "WORDS", ("int32", "uint32")),
+        patch.object(drawn_kernels, "STORAGE", stored), patch.object(drawn_kernels, "expr", names),
+        patch.object(drawn_groups, "STORAGE", stored), patch.object(drawn_groups, "WORDS", ("int32", "uint32")),
         patch.object(drawn_groups, "FLOATS", ("float32",)),
     ):  # fmt: skip
         yield
 
 
-def draw_narrow(seed: int, group: bool = False) -> Launch:
-    """The random kernel of a seed, with a launch."""
-    with _narrow():
+def draw_narrow(seed: int, group: bool = False, float64: bool = False) -> Launch:
+    """The random kernel of a seed, with a launch; with ``float64`` half of the dtypes that are drawn are float64."""
+    with _narrow(("float64",) * len(STORED) if float64 else ()):
         return (_NarrowGroup if group else _Narrow)(seed).launch()
 
 

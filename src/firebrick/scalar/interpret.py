@@ -71,6 +71,10 @@ def apply(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
             return evaluate([philox_word(key, load(4, "int64"))], args)[0]
         if op == "bitcast":
             return np.ascontiguousarray(args[0]).view(dtype).reshape(args[0].shape)
+        if op in ("low_word", "high_word"):
+            return np.ascontiguousarray(args[0]).view(np.uint32).reshape(*args[0].shape, 2)[..., int(op == "high_word")]
+        if op == "from_words":
+            return np.ascontiguousarray(np.stack(np.broadcast_arrays(*args), -1)).view(np.float64)[..., 0]
         if op in ("nearest", "nearest_bits"):
             from firebrick.scalar.expr import by_magic, node
 

@@ -2,19 +2,21 @@
 
 A rewrite may use operations that later rewrites legalize, which determines their order: first float operations that a target
 does not round correctly, then 64-bit integers (``wide``), then narrow integers, and last operands for which targets leave
-operations undefined: NaN, shifts, casts. float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements,
-cannot be rewritten, and are reported as errors. A ``reduce`` is left to its kernel, which must handle NaN and reassociation.
+operations undefined: NaN, shifts, casts. Those of float64 precede the 64-bit integers that its bits are. float64 that a target
+lacks, and 64-bit integers that are loaded, stored or index more than 2³¹ elements, cannot be rewritten, and are reported as
+errors. A ``reduce`` is left to its kernel, which must handle NaN and reassociation.
 
 Source of the float rewrites: see ``double_word``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 
-from firebrick.core.errors import DTypeError, UnsupportedError
+from firebrick.core.errors import DTypeError
 from firebrick.scalar.capabilities import Capabilities
 from firebrick.scalar.expr import (
     BITS,
@@ -26,6 +28,8 @@ from firebrick.scalar.expr import (
     SIGNED,
     VAST,
     Expr,
+    Operand,
+    Rule,
     binary,
     bitcast,
     cast,
@@ -89,17 +93,16 @@ def legalize_values(
         UnsupportedError: As for ``legalize``.
     """
     out = list(roots)
-    if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
+    if not capabilities.float64:
         _refuse_float64(out)
-    found = _operations(out)
     flushes = not capabilities.denormals
-    for needed, ops, rule in (
+    out = _rewritten(
+        out,
         (True, {"where_flushed"}, _chosen if flushes else _dropped),
         (flushes, {"mul", "muladd", "fma"}, _scale_operand),
         (flushes, {"floor", "ceil"}, _whole_of_bits),
         (flushes and capabilities.exact_division, {"div"}, _quotient_of_denormals),
-        (flushes and not capabilities.exact_division, {"div"}, _correct_quotient_of_denormals),
-        (not flushes and not capabilities.exact_division, {"div"}, _correct_quotient),
+        (not capabilities.exact_division, {"div"}, _correct_quotient),
         (flushes and capabilities.exact_sqrt, {"sqrt"}, _root_of_denormals),
         (flushes and not capabilities.exact_sqrt, {"sqrt"}, _correct_root_of_denormals),
         (not flushes and not capabilities.exact_sqrt, {"sqrt"}, _correct_root),
@@ -108,41 +111,68 @@ def legalize_values(
         (capabilities.reassociates or not capabilities.exact_fma, {"nearest", "nearest_bits"}, _round_by_rint),
         (not capabilities.exact_fma, {"fma", "muladd"}, _emulate_fma),
         (flushes, {"mul"}, _decode_denormals),
-    ):
-        if needed and ops & found:
-            out = rewritten(out, rule)
-            found = _operations(out)
+    )
+    in_words = not capabilities.int64 and any(e.dtype == "float64" for e in walk(out))
+    if in_words:
+        out = _rewritten(out, *((needed, ops, _where(_of_float64, rule)) for needed, ops, rule in _undefined(capabilities)))
     split: list[Expr | Words] = list(out)
     if not capabilities.int64:
         split = split_int64(with_int32_limits(out, extents), extents, names)
     out = [e for x in split for e in ((x.low, x.high) if isinstance(x, Words) else (x,))]
     if not capabilities.narrow_integers and any(e.dtype in _WIDER for e in walk(out)):
         out = rewritten(out, _widen_integers)
-    found = _operations(out)
-    for needed, ops, rule in (
-        (flushes or not capabilities.nan_min_max, {"min", "max"}, _nan_min_max),
-        (flushes, set(COMPARISONS), _comparison_of_bits),
-        (not capabilities.nan_comparisons, set(COMPARISONS), _nan_comparison),
-        (not capabilities.saturating_casts, {"cast"}, _saturate_cast),
+    left = _undefined(capabilities)
+    if in_words:
+        left = [(needed, ops, _where(lambda e: not _of_float64(e), rule)) for needed, ops, rule in left]
+    out = _rewritten(
+        out,
+        *left,
         (not capabilities.total_integers, {"shl", "shr", "div", "rem"}, _define_integers),
         (not capabilities.reassociates, {"kept"}, _drop_fences),
-    ):
-        if needed and ops & found:
-            out = rewritten(out, rule)
-            found = _operations(out)
+    )
     rest = iter(out)
     return [Words(next(rest), next(rest)) if isinstance(x, Words) else next(rest) for x in split]
 
 
-def _operations(roots: Sequence[Expr]) -> set[str]:
-    """The operations of expressions."""
-    return {e.op for e in walk(roots)}
+_Rewrite = tuple[bool, Collection[str], Rule]
+"""Whether a target needs it, the operations that it is for, and the rule."""
+
+
+def _rewritten(roots: list[Expr], *rewrites: _Rewrite) -> list[Expr]:
+    """Expressions after the rewrites that are needed, one after the other."""
+    found = {e.op for e in walk(roots)}
+    for needed, ops, rule in rewrites:
+        if needed and not found.isdisjoint(ops):
+            roots = rewritten(roots, rule)
+            found = {e.op for e in walk(roots)}
+    return roots
+
+
+def _undefined(capabilities: Capabilities) -> list[_Rewrite]:
+    """The rewrites of operations that a target leaves undefined for some floats."""
+    flushes = not capabilities.denormals
+    return [
+        (flushes or not capabilities.nan_min_max, ("min", "max"), _nan_min_max),
+        (flushes, COMPARISONS, _comparison_of_bits),
+        (not capabilities.nan_comparisons, COMPARISONS, _nan_comparison),
+        (not capabilities.saturating_casts, ("cast",), _saturate_cast),
+    ]
+
+
+def _of_float64(e: Expr) -> bool:
+    """Whether a node computes with float64, but for casts to 64-bit integers, which become two words in another way."""
+    return e.args[0].dtype == "float64" and e.dtype not in WIDE if e.args else e.dtype == "float64"
+
+
+def _where(condition: Callable[[Expr], bool], rule: Rule) -> Rule:
+    """A rule for the nodes that meet a condition."""
+    return lambda e, args: rule(e, args) if condition(e) else rebuilt(e, args)
 
 
 def missing(roots: Sequence[Expr], capabilities: Capabilities) -> str:
     """The first node that a target cannot compute, as text; empty if there is none."""
     dtypes = {
-        "int64": capabilities.int64, "uint64": capabilities.int64, "float64": capabilities.float64 and capabilities.int64,
+        "int64": capabilities.int64, "uint64": capabilities.int64, "float64": capabilities.float64,
     } | dict.fromkeys(("int8", "int16", "uint8", "uint16"), capabilities.narrow_integers)  # fmt: skip
     ops = {
         "fma": capabilities.exact_fma, "muladd": capabilities.exact_fma, "scale": capabilities.scaling,
@@ -178,6 +208,12 @@ def _finite(x: Expr) -> Expr:
     """Whether x is neither infinite nor NaN, by its bits."""
     f = FORMATS[x.dtype]
     return (bitcast(x, f.integer) & _magnitude(x.dtype)) < bitcast(const(INFINITY, x.dtype), f.integer)
+
+
+def _is_ordinary(x: Expr) -> Expr:
+    """Whether x is neither zero nor infinite nor NaN, by its bits."""
+    f = FORMATS[x.dtype]
+    return _inside(bitcast(x, f.integer) & _magnitude(x.dtype), 0, bitcast(const(INFINITY, x.dtype), f.integer))
 
 
 def _is_nan(x: Expr) -> Expr:
@@ -216,7 +252,7 @@ def _is_denormal(x: Expr) -> Expr:
     return _inside(bitcast(x, f.integer) & _magnitude(x.dtype), 0, 1 << f.fraction_bits)
 
 
-def _inside(n: Expr, low: int, high: int) -> Expr:
+def _inside(n: Expr, low: int, high: Operand) -> Expr:
     """low < n < high, for integers."""
     return (n > low) & (n < high)
 
@@ -227,17 +263,15 @@ def _normal(x: Expr) -> Expr:
 
 
 def _correct_quotient(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A quotient corrected by its remainder, of operands scaled to [1, 2), so that no step overflows or underflows."""
+    """A quotient corrected by its remainder, of operands scaled to [1, 2), so that no step overflows or underflows.
+
+    Where one operand is 0, infinite or NaN, the other stands for its sign: the reciprocal of a small number overflows, and zero
+    times that is NaN.
+    """
     if e.op != "div" or e.dtype not in FLOATS:
         return rebuilt(e, args)
-    return _scaled_quotient(args[0], args[1], rebuilt(e, args))
-
-
-def _correct_quotient_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """``_correct_quotient`` for targets that take denormal operands for zeros: 0 divided by one is 0, not NaN."""
-    if e.op != "div" or e.dtype not in FLOATS:
-        return rebuilt(e, args)
-    return _scaled_quotient(args[0], args[1], rebuilt(e, (_normal(args[0]), _normal(args[1]))))
+    signs = (select(_is_ordinary(x), copysign(const(1.0, x.dtype), x), x) for x in args)
+    return _scaled_quotient(args[0], args[1], rebuilt(e, tuple(signs)))
 
 
 def _quotient_of_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
@@ -259,9 +293,7 @@ def _scaled_quotient(a: Expr, b: Expr, special: Expr, corrected: bool = True) ->
     if corrected:
         q = q + fma(-q, bottom, top) / bottom
     n = cast(minimum(maximum(top_exponent - bottom_exponent, -2 * f.bias), 2 * f.bias), a.dtype)  # beyond, 0 or infinity
-    ordinary = _finite(a) & _finite(b) & ne(bitcast(a, f.integer) & _magnitude(a.dtype), 0)
-    ordinary = ordinary & ne(bitcast(b, f.integer) & _magnitude(b.dtype), 0)
-    return select(ordinary, binary("scale", q, n), special)
+    return select(_is_ordinary(a) & _is_ordinary(b), binary("scale", q, n), special)
 
 
 _PASSES_ON = frozenset({"neg", "abs", "copysign", "select", "rarely", "min", "max"})
@@ -356,9 +388,11 @@ def _two_products(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return rebuilt(e, args)
     a, n = args
     f = FORMATS[e.dtype]
-    whole = node("cast", f.integer, (n,), IN_RANGE)
+    whole = node("cast", "int32", (n,), IN_RANGE)
     half = whole >> 1
-    first, second = (bitcast((k + f.bias) << f.fraction_bits, e.dtype) for k in (half, whole - half))
+    first, second = (
+        bitcast(cast(k + f.bias, f.integer) << f.fraction_bits, e.dtype) for k in (half, whole - half)
+    )  # fmt: skip
     return select(_is_nan(n), n, kept(a * first) * second)
 
 
@@ -375,18 +409,12 @@ def _emulate_fma(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return args[0] * args[1] + args[2]
     if e.op != "fma":
         return rebuilt(e, args)
-    if e.dtype != "float32":
-        raise UnsupportedError(
-            "fma of float64 needs a target whose fma rounds once",
-            "fma of float64",
-            'cast the operands with x.astype("float32")',
-        )
     from firebrick.scalar.double_word import two_sum
 
     a, b, c = args
     if e.value == CANCELS and b.op == "const":
-        number = np.float32(b.value)
-        first = (number.view(np.uint32) & np.uint32(0xFFFFF000)).view(np.float32)  # 12 bits, as the rest
+        number = np.asarray(b.value, e.dtype)
+        first = _without_low_bits(number)  # of which a product with 12 bits is exact, as of the rest
         return kept(kept(c + kept(a * float(first))) + kept(a * float(number - first)))
     if e.value == VAST:  # such a product is of numbers of which the second one, and the sum, can be divided by 4
         by_quarters = node("fma", e.dtype, (a, b * 0.25, c * 0.25))
@@ -403,9 +431,24 @@ def _emulate_fma(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return select(_finite(s) & _finite(p), kept(s + kept(t + error)), s)
 
 
+def _without_low_bits(x: Any) -> Any:
+    """A float without its lowest 12 bits."""
+    bits = np.uint32 if x.dtype == np.float32 else np.uint64
+    return (x.view(bits) & ~bits(0xFFF)).view(x.dtype)
+
+
 def _halves(x: Expr) -> tuple[Expr, Expr]:
-    """A float32 as a sum of two floats of at most 12 bits each, whose products are exact."""
-    high = bitcast(bitcast(x, "uint32") & 0xFFFFF000, "float32")
+    """A float as a sum of two floats whose products are exact: of at most 12 bits each, or 26 of a float64.
+
+    The upper half of a float64 is the nearest one, so that the lower half needs one bit less, but for numbers that would round
+    to infinity: a finite product has one of these at most.
+    """
+    if x.dtype == "float32":
+        high = bitcast(bitcast(x, "uint32") & 0xFFFFF000, "float32")
+        return high, kept(x - high)
+    bits = bitcast(x, "uint64")
+    largest = ((bits >> 32) & 0x7FFFFFFF) >= 0x7FEFFFFF
+    high = bitcast(select(largest, bits, bits + (1 << 26)) & -(1 << 27), "float64")
     return high, kept(x - high)
 
 

@@ -75,6 +75,9 @@ _MAKE: dict[str, Callable[[str, Sequence[Expr], Any], Expr]] = {
     "nearest": lambda dtype, args, value: nearest(args[0], args[1]),
     "nearest_bits": lambda dtype, args, value: nearest_bits(args[0], args[1]),
     "kept": lambda dtype, args, value: kept(args[0]),
+    "low_word": lambda dtype, args, value: node("low_word", "uint32", tuple(args)),
+    "high_word": lambda dtype, args, value: node("high_word", "uint32", tuple(args)),
+    "from_words": lambda dtype, args, value: node("from_words", "float64", tuple(args)),
     "fma": lambda dtype, args, value: _fma(args, value),
 }
 

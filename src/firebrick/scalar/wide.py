@@ -424,6 +424,16 @@ def absolute_words(a: Words) -> Words:
     return select_words(bitcast(a.high, "int32") < 0, negated(a), a)
 
 
+def words_of_float64(x: Expr) -> Words:
+    """The bits of a float64."""
+    return Words(*(node(op, "uint32", (x,)) for op in ("low_word", "high_word")))
+
+
+def float64_of_words(w: Words) -> Expr:
+    """The float64 of these bits."""
+    return node("from_words", "float64", (w.low, w.high))
+
+
 def select_words(condition: Expr, a: Words, b: Words, choice: Callable[..., Expr] = select) -> Words:
     return Words(choice(condition, a.low, b.low), choice(condition, a.high, b.high))
 
@@ -451,6 +461,8 @@ def _as_words(e: Expr, narrow: dict[Expr, Expr], operands: dict[Expr, Words]) ->
         return select_words(narrow[e.args[0]], v[0], v[1], select if e.op == "select" else rarely)
     if e.op in ("cast", "bitcast") and v:
         return v[0]
+    if e.op == "bitcast":
+        return words_of_float64(narrow[e.args[0]])
     if e.op == "cast" and e.args[0].dtype in INTEGERS:
         x = narrow[e.args[0]]
         low = cast(x, "uint32")
@@ -508,6 +520,11 @@ def _of_other_dtype(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words],
         return cast(v[0].low, e.dtype)
     if e.op == "cast" and e.dtype == "float32":
         return _as_float(v[0], signed)
+    if e.op == "cast" and e.dtype == "float64":
+        high = bitcast(v[0].high, "int32") if signed else v[0].high
+        return cast(high, "float64") * 2.0**32 + cast(v[0].low, "float64")
+    if e.op == "bitcast":
+        return float64_of_words(v[0])
     raise _unsupported(f"{e.op} of {e.args[0].dtype}", "int32")
 
 

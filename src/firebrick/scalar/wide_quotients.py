@@ -3,7 +3,7 @@ positive integers of 32 bits by float32, for processors whose vectors have no di
 
 from __future__ import annotations
 
-from firebrick.scalar.expr import IN_RANGE, Expr, bitcast, cast, const, eq, node, select
+from firebrick.scalar.expr import IN_RANGE, Expr, bitcast, cast, const, eq, ne, node, select
 from firebrick.scalar.wide import (
     Words,
     absolute_words,
@@ -13,6 +13,7 @@ from firebrick.scalar.wide import (
     shifted_left,
     shifted_right,
     subtracted,
+    words_of_float64,
 )
 
 _ZERO = Words(const(0, "uint32"), const(0, "uint32"))
@@ -74,15 +75,17 @@ def of_positive(a: Expr, b: Expr, largest: int) -> tuple[Expr, Expr]:
 
 
 def whole_words(x: Expr, signed: bool) -> Words:
-    """float32 ``x`` as a 64-bit integer: truncated, saturated, and 0 for NaN."""
-    bits = bitcast(x, "uint32")
-    magnitude, negative = bits & 0x7FFFFFFF, bitcast(x, "int32") < 0
-    exponent = cast(magnitude >> 23, "int32") - 150  # of the last bit of the fraction
-    fraction = Words((bits & 0x7FFFFF) | 0x800000, const(0, "uint32"))
+    """A float ``x`` as a 64-bit integer: truncated, saturated, and 0 for NaN."""
+    low, top = (const(0, "uint32"), bitcast(x, "uint32")) if x.dtype == "float32" else _float64_words(x)
+    shift, bias, fraction_bits = (23, 127, 23) if x.dtype == "float32" else (20, 1023, 52)
+    magnitude, negative = top & 0x7FFFFFFF, bitcast(top, "int32") < 0
+    exponent = cast(magnitude >> shift, "int32") - (bias + fraction_bits)  # of the last bit of the fraction
+    leading = (top & ((1 << shift) - 1)) | (1 << shift)
+    fraction = Words(leading, low) if x.dtype == "float32" else Words(low, leading)
     up = Words(cast(select(exponent > 0, exponent, 0), "uint32"), const(0, "uint32"))
     down = Words(cast(select(exponent < 0, -exponent, 0), "uint32"), const(0, "uint32"))
     size = select_words(exponent < 0, shifted_right(fraction, down, signed=False), shifted_left(fraction, up))
-    large = magnitude >= ((127 + (63 if signed else 64)) << 23)
+    large = magnitude >= ((bias + (63 if signed else 64)) << shift)
     ones = const(0xFFFFFFFF, "uint32")
     if signed:
         out = select_words(negative, negated(size), size)
@@ -90,4 +93,13 @@ def whole_words(x: Expr, signed: bool) -> Words:
         out = select_words(large, select_words(negative, least, Words(ones, const((1 << 31) - 1, "uint32"))), out)
     else:
         out = select_words(negative, _ZERO, select_words(large, Words(ones, ones), size))
-    return select_words(magnitude > 0x7F800000, _ZERO, out)
+    infinity = (2 * bias + 1) << shift
+    is_nan = magnitude > infinity
+    if x.dtype == "float64":
+        is_nan = is_nan | (eq(magnitude, infinity) & ne(low, 0))
+    return select_words(is_nan, _ZERO, out)
+
+
+def _float64_words(x: Expr) -> tuple[Expr, Expr]:
+    bits = words_of_float64(x)
+    return bits.low, bits.high

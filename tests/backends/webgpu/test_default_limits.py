@@ -7,6 +7,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from kernels_on_gpu import in_kernels
 from web_plans import DEFAULTS
 
 import firebrick as fb
@@ -25,13 +26,18 @@ SOME = (
 """Ops of every family that has kernels, those with many operands among them."""
 
 
+IN_FLOAT64 = ("cumulative_logsumexp", "cumulative_prod", "prod")
+"""Ops of float32 whose kernels compute in float64, as docs/webgpu.md says."""
+
+
 class LeastAdapter:
     """wgpu's adapter, whose devices have the default limits and no feature."""
 
     def __init__(self, handle: Any) -> None:
         self.handle, self.limits, self.features, self.info = handle, DEFAULTS, frozenset[str](), handle.info
 
-    def request_device_sync(self, label: str, required_limits: dict[str, int]) -> Any:
+    def request_device_sync(self, label: str, required_limits: dict[str, int], required_features: list[str]) -> Any:
+        assert not required_features
         assert all(value == DEFAULTS[name] for name, value in required_limits.items())
         return self.handle.request_device_sync(label=label, required_limits=DEFAULTS)
 
@@ -63,7 +69,7 @@ class OddAdapter(LeastAdapter):
         super().__init__(handle)
         self.limits = {**dict(handle.limits), "max-storage-buffer-binding-size": 400_012, "max-buffer-size": 400_012}
 
-    def request_device_sync(self, label: str, required_limits: dict[str, int]) -> Any:
+    def request_device_sync(self, label: str, required_limits: dict[str, int], required_features: list[str]) -> Any:
         return self.handle.request_device_sync(label=label, required_limits=required_limits)
 
 
@@ -81,6 +87,24 @@ def test_arrays_as_large_as_the_largest_buffer_have_kernels_where_that_is_no_mul
         np.testing.assert_array_equal(fb.jit(lambda v: fb.abs(v) + 1.0)(x).numpy(), values + 1)
         assert abs(fb.sum(x).item() / values.sum(dtype=np.float64) - 1.0) < 1e-6
     del x
+
+
+def test_float64_is_refused_with_the_cast_to_write_where_the_adapter_has_none(least: fb.Device) -> None:
+    with pytest.raises(fb.DTypeError, match=r"cannot store float64\nRemedy: cast first: fb.astype\(x, fb.float32\)"):
+        fb.asarray(np.ones(3), device=least)
+    with pytest.raises(fb.DTypeError, match="cannot store complex128"):
+        fb.zeros(3, dtype=fb.complex128, device=least)
+    assert least.backend.groups(least).gpu.measured.facts["float64"] == "none"
+
+
+@pytest.mark.slow
+def test_ops_that_compute_in_float64_run_on_the_host_where_the_adapter_has_none(least: fb.Device) -> None:
+    for name in (*IN_FLOAT64, "cumulative_sum", "sum"):
+        assert in_kernels(name, "float32") == (name not in IN_FLOAT64), name
+    x = np.random.default_rng(0).uniform(0.9, 1.1, (3, 500)).astype(np.float32)
+    with pytest.warns(fb.FallbackWarning, match="prod"):
+        found = fb.prod(fb.asarray(x, device=least), axis=1).numpy()
+    np.testing.assert_allclose(found, x.astype(np.float64).prod(1), rtol=1e-6)
 
 
 @pytest.mark.slow

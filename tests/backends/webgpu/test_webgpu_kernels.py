@@ -57,7 +57,7 @@ def test_without_fences_the_software_driver_loses_it(monkeypatch: pytest.MonkeyP
     """The test above can fail: what it tests is that fences hold."""
     if "llvmpipe" not in gpu().adapter.name:
         pytest.skip("a driver that is not known to cancel terms")
-    monkeypatch.setattr(operations, "fenced", lambda text: text)
+    monkeypatch.setattr(operations, "fenced", lambda text, dtype: text)
     _, found, _ = ran(compensated(TENTHS))
     assert abs(found["y"][0] - TOTAL) > 0.1
 

@@ -43,8 +43,9 @@ class NarrowAdapter:
         self.handle, self.features, self.info = handle, handle.features, handle.info
         self.limits = {**dict(handle.limits), "max-storage-buffer-binding-size": nbytes}
 
-    def request_device_sync(self, label: str, required_limits: dict[str, int]) -> Any:
-        return self.handle.request_device_sync(label=label, required_limits={k: self.handle.limits[k] for k in required_limits})
+    def request_device_sync(self, label: str, required_limits: dict[str, int], required_features: list[str]) -> Any:
+        limits = {k: self.handle.limits[k] for k in required_limits}
+        return self.handle.request_device_sync(label=label, required_limits=limits, required_features=required_features)
 
 
 @pytest.fixture

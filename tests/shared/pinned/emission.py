@@ -51,15 +51,13 @@ PROCESSORS = {
     "neon": Target.named("aarch64"),
 }
 """The last one cannot be run on an x86-64 machine."""
+_MESA = replace(
+    CONSERVATIVE_GPU, exact_division=True, exact_sqrt=True, denormals=True, group_items=1024, shared_bytes=32768,
+    offset_alignment=32, buffers=31,
+)  # fmt: skip
 DRIVERS = {
     "page": PAGE,
-    "processor": Measured(
-        replace(
-            CONSERVATIVE_GPU, exact_division=True, exact_sqrt=True, denormals=True, group_items=1024, shared_bytes=32768,
-            offset_alignment=32, buffers=31,
-        ),
-        contracts=False, facts={}, processor=True,
-    ),
+    "processor": Measured(_MESA, contracts=False, facts={}, processor=True, float64=replace(_MESA, float64=True)),
     "exact": Measured(
         replace(
             CONSERVATIVE_GPU, exact_division=True, exact_sqrt=True, exact_fma=True, denormals=True, loop_iterations=LONGEST,

@@ -28,6 +28,7 @@ from firebrick.backends.webgpu.buffers import Block, BufferPool, DeviceArray, Le
 from firebrick.backends.webgpu.launches import TABLE_BYTES, Chooser, Pipeline, PreparedLaunch, PreparedSegment, Recording
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
+from firebrick.backends.webgpu.probes import FLOAT64
 from firebrick.backends.webgpu.replay import LaunchTable
 from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray, window_bytes
 from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
@@ -126,8 +127,9 @@ class Gpu:
         self._process = _process
         limits = self._limits = adapter.limits
         self._device = adapter.handle.request_device_sync(
-            label="firebrick", required_limits={name: limits[name] for name in _LIMITS}
-        )
+            label="firebrick", required_limits={name: limits[name] for name in _LIMITS},
+            required_features=sorted(FLOAT64) if adapter.features >= FLOAT64 else [],
+        )  # fmt: skip
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
         # launches and segments that keep bind groups, and these their buffers

@@ -42,10 +42,10 @@ from firebrick.core.views import row_major
 from firebrick.ir import Graph, Node
 from firebrick.ir.keys import key_of
 
-_WITHOUT = frozenset({float64, complex128})
-"""Dtypes that WebGPU lacks."""
-_IN_FLOAT64 = frozenset({"prod", "cumulative_prod"})
-"""Ops whose specifications compute floats in float64."""
+_OF_FLOAT64 = frozenset({float64, complex128})
+"""Dtypes that some adapters have."""
+_ELEMENTWISE_SCATTERS = frozenset({"scatter", "scatter_add"})
+"""Ops that scatter elements and not slices, of which complex ones have no kernels."""
 _EAGER = 512
 """Maximum number of eager operations whose kernels are kept."""
 
@@ -92,7 +92,7 @@ class WebGpuBackend(Backend):
         return facts
 
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
-        if dtype in _WITHOUT:
+        if dtype in _OF_FLOAT64 and self.groups(device).gpu.measured.float64 is None:
             return frozenset()
         return frozenset({STORAGE} if dtype.kind == "storage" else {STORAGE, ARITHMETIC})
 
@@ -174,11 +174,11 @@ class WebGpuBackend(Backend):
     # computing
 
     def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
-        if any(d.kind == "storage" or d in _WITHOUT for d in dtypes) and op.view is None:
+        if any(d.kind == "storage" for d in dtypes) and op.view is None:
             return False
-        if op.name in _IN_FLOAT64 and dtypes[0].kind in ("float", "complex"):
-            return False
-        if op.kind in KINDS and not KINDS[op.kind].takes_complex and any(d.kind == "complex" for d in dtypes):
+        if any(d.kind == "complex" for d in dtypes) and (
+            op.name in _ELEMENTWISE_SCATTERS or (op.kind in KINDS and not KINDS[op.kind].takes_complex)
+        ):
             return False
         return op.kind in KINDS or op.view is not None or op.expand is not None or op.access is not None or op is FUSED
 

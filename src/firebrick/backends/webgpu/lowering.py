@@ -42,7 +42,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.core.op import Op
-from firebrick.core.views import View
+from firebrick.core.views import Digit, View
 from firebrick.ir import Graph, Node
 from firebrick.scalar.expr import COMPLEX, load, local
 from firebrick.scalar.storage import STORAGE, computed
@@ -210,12 +210,16 @@ def lowered_view(view: View, source: Aval, result: Aval, driver: Measured) -> Lo
     """The launch that copies a view of an array.
 
     Raises:
-        DTypeError: The device has no elements so large.
+        DTypeError: The device has no float64, and so no elements of 16 bytes.
     """
-    bits = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}.get(result.dtype.itemsize)  # copies move bits
-    if bits is None:
-        raise DTypeError("elements of at most 8 bytes, as WebGPU has no float64", str(result), "cast it to complex64")
-    b = Builder("view", result.shape)
+    bits = {1: "uint8", 2: "uint16", 4: "uint32"}.get(result.dtype.itemsize, "uint64")  # copies move bits
+    shape = result.shape
+    if result.dtype.itemsize == 16:
+        if driver.float64 is None:
+            raise DTypeError("elements of at most 8 bytes, as WebGPU has no float64", str(result), "cast it to complex64")
+        parts, shape = view.of_parts(0), (*shape, 2)
+        view = View((*parts.axes, (Digit(2, 1),)), parts.offset)
+    b = Builder("view", shape)
     at = b.address(b.place(view), b.positions)
     b.store(Buffer(RESULT, 0), bits, local("item", "int64"), b.read(Buffer(INPUT, 0), bits, at))
     return lowered(Naive((b.step(),)), [source], [result], driver)
@@ -257,14 +261,15 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
             "split the arrays along an axis",
         )
     quads = room and len(grid) == 1 and grid[0] >= QUADS
+    capabilities = driver.capabilities_of(f)
     fours = _fours(s) if room and max(elements) >= ROWS_OF_QUADS else None
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
-        key = f, driver.capabilities, quads, fours, windows, *map(tuple, numbers)
+        key = f, capabilities, quads, fours, windows, *map(tuple, numbers)
         with _lock:
             found = _shaders.get(key)
         if found is None:
             try:
-                made = prepared(f, driver.capabilities, _bounds(f, *numbers))
+                made = prepared(f, capabilities, _bounds(f, *numbers))
                 window = 0 if limit is None else window_bytes(limit)
                 found = shader(made, True, driver.contracts, quads, fours, windows, window)
             except (UnsupportedError, DTypeError):

@@ -43,18 +43,18 @@ def measured_once(run: Run, adapter: Adapter) -> Measured:
     """
     identity = identity_of(adapter)
     if identity is None:
-        return measured(run, adapter.limits, adapter.name)
+        return measured(run, adapter.limits, adapter.name, adapter.features)
     key = hashlib.sha256(b"webgpu adapter\0" + json.dumps(identity, sort_keys=True).encode()).digest()
     content = store.load(key, again=_AGAIN)
     now: dict[str, Any] = {}
     if content is not None:
         now = quick(run)
         found = _findings(content, identity)
-        if isinstance(found, dict) and {k: v for k, v in found.items() if k != "arithmetic"} == now:
+        if isinstance(found, dict) and {k: v for k, v in found.items() if k not in ("arithmetic", "float64")} == now:
             return assembled(found, adapter.limits)
         reason = found if isinstance(found, str) else "it does something else now"
         warn(f"the kept measurements of {adapter.name} are not used: {reason}; {_AGAIN}", CacheWarning)
-    findings = {"arithmetic": probes.arithmetic(run, adapter.name), **(now or quick(run))}
+    findings = {**probes.lasting(run, adapter.name, adapter.features), **(now or quick(run))}
     described = {"functions": ["measured arithmetic"], "target": adapter.name, "llvm": adapter.driver}
     store.save(key, json.dumps({"identity": identity, **findings}).encode(), described)
     return assembled(findings, adapter.limits)
@@ -88,12 +88,14 @@ def _findings(content: bytes, identity: Mapping[str, Any]) -> dict[str, Any] | s
         return f"the entry is no JSON ({e})"
     if not isinstance(found, dict) or found.pop("identity", None) != identity:
         return "the entry is of another adapter"
-    arithmetic, loops, habits = (found.get(k) for k in ("arithmetic", "longest loop", "habits"))
+    arithmetic, float64, loops, habits = (found.get(k) for k in ("arithmetic", "float64", "longest loop", "habits"))
     whole = (
-        found.keys() == {"arithmetic", "longest loop", "habits"}
+        found.keys() == {"arithmetic", "float64", "longest loop", "habits"}
         and isinstance(arithmetic, dict)
         and tuple(arithmetic) == _ARITHMETIC
         and all(type(v) is bool for v in arithmetic.values())
+        and (float64 is None or (isinstance(float64, dict) and tuple(float64) == ("all others", *_ARITHMETIC)))
+        and all(type(v) is bool for v in (float64 or {}).values())
         and type(loops) is int
         and isinstance(habits, dict)
     )

@@ -13,17 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.targets.wgsl.operations import fenced
+from firebrick.compiler.kernel.ir import Function, expressions, statements
+from firebrick.compiler.targets.wgsl.operations import OPERATIONS, UNKNOWN_ZERO, fenced, float64_of
 from firebrick.core.errors import DeviceError
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, Capabilities
+from firebrick.scalar.expr import local, walk
 from firebrick.scalar.interpret import fused
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[str, Sequence[Array], int], Array]
 """(WGSL, read-only arrays, words of the result) → the result, uint32."""
 
+FLOAT64 = frozenset({"shader-f64", "shader-int64"})
+"""wgpu's names of the features by which shaders compute in float64, whose bits are a 64-bit integer."""
 POINTS = 2048
 """Number of random points of each arithmetic operation."""
+_OPTIONAL = ("division", "square root", "fma", "products in sums")
+"""Operations that are rewritten for drivers that compute them inexactly."""
 LONGEST = 1 << 20
 """Iterations of a loop that are tried; longer loops are taken apart on every adapter, since systems end long launches."""
 
@@ -33,11 +39,12 @@ class Measured:
     """The result of the probes.
 
     Attributes:
-        capabilities: What kernels may use.
+        capabilities: What kernels may use that do not compute in float64.
         contracts: Whether a product and a sum are rounded once.
         facts: What the driver does, for people: name and value.
         processor: Whether it computes on the processor, by what the adapter says: of influence on speed alone.
         quads: Whether buffers have room for whole quads of elements, so that an item may compute four.
+        float64: What kernels may use that compute in float64; None if the device has none that is IEEE 754's.
     """
 
     capabilities: Capabilities
@@ -45,20 +52,38 @@ class Measured:
     facts: dict[str, str]
     processor: bool = False
     quads: bool = True
+    float64: Capabilities | None = None
+
+    def capabilities_of(self, function: Function) -> Capabilities:
+        """What a kernel may use."""
+        return self.float64 if self.float64 is not None and computes_in_float64(function) else self.capabilities
 
 
-def measured(run: Run, limits: dict[str, int], name: str) -> Measured:
+def computes_in_float64(function: Function) -> bool:
+    """Whether a kernel has arrays, scalars or expressions of float64."""
+    if any(x.dtype == "float64" for x in (*function.memory, *function.scalars)):
+        return True
+    return any(e.dtype == "float64" for s in statements(function.body) for e in walk(expressions(s)))
+
+
+def measured(run: Run, limits: dict[str, int], name: str, features: frozenset[str] = frozenset()) -> Measured:
     """Run all probes.
 
     Args:
         run: Runs a shader on the device.
         limits: The adapter's limits, by wgpu's names.
         name: The adapter's name, for errors.
+        features: The device's features, by wgpu's names.
 
     Raises:
         DeviceError: The driver computes something wrongly that every kernel relies on.
     """
-    return assembled({"arithmetic": arithmetic(run, name), **quick(run)}, limits)
+    return assembled({**lasting(run, name, features), **quick(run)}, limits)
+
+
+def lasting(run: Run, name: str, features: frozenset[str]) -> dict[str, Any]:
+    """The findings about arithmetic in float32, and in float64 if the device has it."""
+    return {"arithmetic": arithmetic(run, name), "float64": arithmetic64(run) if features >= FLOAT64 else None}
 
 
 def quick(run: Run) -> dict[str, Any]:
@@ -70,7 +95,7 @@ def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
     """What follows from findings.
 
     Args:
-        findings: What the probes found: ``arithmetic``, ``longest loop`` and ``habits``.
+        findings: What the probes found: ``arithmetic``, ``float64``, ``longest loop`` and ``habits``.
         limits: The adapter's limits, by wgpu's names.
     """
     exact, loops, habits = dict(findings["arithmetic"]), findings["longest loop"], dict(findings["habits"])
@@ -85,13 +110,20 @@ def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
         binding_bytes=limits["max-storage-buffer-binding-size"], buffer_bytes=limits["max-buffer-size"],
         buffers=limits["max-storage-buffers-per-shader-stage"] - 1,  # one is the table of faults
     )  # fmt: skip
-    contracts = not exact.pop("products in sums")
+    contracts, wide, exact64 = not exact.pop("products in sums"), None, findings["float64"]
+    if exact64 is not None and exact64["all others"]:
+        contracts = contracts or not exact64["products in sums"]
+        wide = replace(
+            capabilities, float64=True, exact_division=exact["division"] and exact64["division"],
+            exact_sqrt=exact["square root"] and exact64["square root"], exact_fma=exact["fma"] and exact64["fma"],
+        )  # fmt: skip
     facts = {key: ("exact" if ok else "inexact") for key, ok in exact.items()}
     facts["products in sums"] = "rounded with the sum" if contracts else "rounded"
     facts["denormals"] = "kept" if denormals else "flushed to zero or to the smallest normal number"
+    facts["float64"] = "none" if exact64 is None else "inexact, and not used" if wide is None else "exact"
     facts |= habits
     facts["longest loop"] = f"{loops:,} iterations" + (" or more" if loops == LONGEST else ", then it ends without an error")
-    return Measured(capabilities, contracts, facts)
+    return Measured(capabilities, contracts, facts, float64=wide)
 
 
 # shaders
@@ -113,29 +145,96 @@ def _source(count: int, lines: Sequence[str], results: int) -> str:
     )
 
 
+def _source64(count: int, lines: Sequence[str]) -> str:
+    """A shader with an invocation for each point, x, y and z, float64, that stores results of two words."""
+    numbers = [
+        f"let {name} = {float64_of(*(f'points[2u * i + {2 * k * count + w}u]' for w in (0, 1)))};"
+        for k, name in enumerate("xyz")
+    ]
+    stored = [
+        f"    v = bitcast<u64>({line}); r[{2 * k * count}u + at] = u32(v); r[{2 * k * count + 1}u + at] = u32(v >> 32u);"
+        for k, line in enumerate(lines)
+    ]
+    return "\n".join(
+        [
+            "@group(0) @binding(0) var<storage, read> points: array<u32>;",
+            "@group(0) @binding(1) var<storage, read> zeros: array<u32>;",
+            "@group(0) @binding(2) var<storage, read_write> r: array<u32>;",
+            "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {",
+            f"    let i = id.x; if (i >= {count}u) {{ return; }}",
+            f"    let zero = zeros[0]; {' '.join(numbers)}",
+            "    let at = 2u * i; var v: u64;",
+            *stored,
+            "}",
+        ]
+    )
+
+
 def _bits(text: str) -> str:
     return f"bitcast<u32>({text})"
 
 
-def _points() -> Array:
+def _points(dtype: str) -> Array:
     """Three rows of floats: of ordinary size, of any size, and hard ones."""
     rng = np.random.default_rng(0)
     plain = rng.uniform(-4, 4, (3, POINTS // 2))
     any_size = np.ldexp(rng.uniform(1, 2, (3, POINTS // 2)), rng.integers(-60, 60, (3, POINTS // 2)))
     hard = np.array([0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 8388607.5, 8388609.0, 3e9, -3e9, np.inf, -np.inf, np.nan])
     rows = [np.concatenate([plain[k], any_size[k], np.roll(hard, k)]) for k in range(3)]
-    return np.array(rows, np.float32)
+    if dtype == "float64":  # whole numbers and halves at the limits, what rounds to float32 as ties do, denormal numbers
+        ties = np.ldexp(rng.integers(1 << 23, 1 << 24, 64) + 0.5, rng.integers(-60, 60, 64))
+        more = np.array([2.0**52 - 0.5, 2.0**52 + 1, 1e300, 5e-324, -5e-324, 2.0**-1022, 2.0**-1022 - 5e-324, 2.0**-1021])
+        rows = [np.concatenate([row, ties, np.roll(more, k)]) for k, row in enumerate(rows)]
+    return np.array(rows, dtype)
 
 
 def _same(found: Array, want: Array) -> Array:
     """Where words are the bits of floats; every NaN is equal to every other."""
-    found, want = found.view(np.float32), np.asarray(want, np.float32)
-    same: Array = (found.view(np.uint32) == want.view(np.uint32)) | (np.isnan(found) & np.isnan(want))
+    want = np.asarray(want)
+    bits = np.uint32 if want.dtype == np.float32 else np.uint64
+    found = found.view(want.dtype)
+    same: Array = (found.view(bits) == want.view(bits)) | (np.isnan(found) & np.isnan(want))
     return same
 
 
+def _arithmetic(run: Run, dtype: str) -> tuple[Array, dict[str, Array]]:
+    """Points, and for each operation where its results are those of IEEE 754."""
+    p = _points(dtype)
+    x, y, z = p
+    total = fenced("x + y", dtype)
+    back = fenced(f"{total} - x", dtype)
+    from_x, from_y = fenced(f"x - {fenced(f'{total} - {back}', dtype)}", dtype), fenced(f"y - {back}", dtype)
+    with np.errstate(all="ignore"):
+        s = x + y
+        t = s - x
+        tested = {
+            "sums": ("x + y", s), "differences": ("x - y", x - y), "products": ("x * y", x * y),
+            "errors of sums": (fenced(f"{from_x} + {from_y}", dtype), (x - (s - t)) + (y - t)),
+            "floor": ("floor(x)", np.floor(x)), "ceil": ("ceil(x)", np.ceil(x)), "trunc": ("trunc(x)", np.trunc(x)),
+            "round": ("round(x)", np.rint(x)), "division": ("x / y", x / y),
+            "square root": ("sqrt(abs(x))", np.sqrt(np.abs(x))), "fma": ("fma(x, y, z)", fused(x, y, z)),
+            "products in sums": ("x * y + z", x * y + z),
+        }  # fmt: skip
+        if dtype == "float64":
+            inside = np.abs(x) < 2.0**31
+            whole = np.where(inside, x, 0.0).astype(np.int32)
+            guarded = "select(0.0lf, x, abs(x) < 2147483648.0lf)"
+            tested |= {
+                "casts to float32": ("f64(f32(x))", x.astype(np.float32).astype(dtype)),
+                "casts to int32": (f"f64(i32({guarded}) | i32({UNKNOWN_ZERO}))", whole.astype(dtype)),
+                "casts to uint32": (f"f64(u32(abs({guarded})) | {UNKNOWN_ZERO})", np.abs(whole).astype(dtype)),
+                "comparisons": ("select(y, x, x < y)", np.where(x < y, x, y)),
+                "signs": (OPERATIONS["neg"](-local("x", dtype), ["x"]), -x),
+            }  # fmt: skip
+    lines = [text for text, _ in tested.values()]
+    count, each = p.shape[1], p.itemsize // 4
+    source = _source(count, [_bits(text) for text in lines], len(lines)) if each == 1 else _source64(count, lines)
+    words = run(source, [p, np.zeros(4, np.uint32)], len(lines) * count * each).reshape(len(lines), -1)
+    return p, {what: _same(found, want) for found, (what, (_, want)) in zip(words, tested.items(), strict=True)}
+
+
 def arithmetic(run: Run, name: str) -> dict[str, bool]:
-    """Which operations are exact.
+    """Which operations of float32 are exact.
 
     Args:
         run: Runs a shader on the device.
@@ -144,38 +243,26 @@ def arithmetic(run: Run, name: str) -> dict[str, bool]:
     Raises:
         DeviceError: The driver computes something wrongly that every kernel relies on.
     """
-    p = _points()
-    count = p.shape[1]
-    x, y, z = p
-    total = fenced("x + y")
-    back = fenced(f"{total} - x")
-    from_x, from_y = fenced(f"x - {fenced(f'{total} - {back}')}"), fenced(f"y - {back}")
-    lost = fenced(f"{from_x} + {from_y}")
-    lines = [
-        _bits("x + y"), _bits("x - y"), _bits("x * y"), _bits(lost), _bits("floor(x)"), _bits("ceil(x)"), _bits("trunc(x)"),
-        _bits("round(x)"), _bits("x / y"), _bits("sqrt(abs(x))"), _bits("fma(x, y, z)"), _bits("x * y + z"),
-    ]  # fmt: skip
-    with np.errstate(all="ignore"):
-        s = x + y
-        t = s - x
-        wanted = [
-            s, x - y, x * y, (x - (s - t)) + (y - t), np.floor(x), np.ceil(x), np.trunc(x), np.rint(x), x / y,
-            np.sqrt(np.abs(x)), fused(x, y, z), x * y + z,
-        ]  # fmt: skip
-    words = run(_source(count, lines, len(lines)), [p, np.zeros(4, np.uint32)], len(lines) * count).reshape(-1, count)
-    same = [_same(found, want) for found, want in zip(words, wanted, strict=True)]
-    needed = ("sums", "differences", "products", "errors of sums", "floor", "ceil", "trunc", "round")
-    for what, ok in zip(needed, same, strict=False):
-        if not ok.all():
+    (x, y, _), same = _arithmetic(run, "float32")
+    for what, ok in same.items():
+        if what not in _OPTIONAL and not ok.all():
             k = int(np.flatnonzero(~ok)[0])
             raise DeviceError(
                 f"{name} computes {what} of float32 as IEEE 754 does", f"other bits for x = {x[k]!r}, y = {y[k]!r}",
                 "use another driver or another device; fb.devices() lists them",
             )  # fmt: skip
-    return {
-        "division": bool(same[8].all()), "square root": bool(same[9].all()), "fma": bool(same[10].all()),
-        "products in sums": bool(same[11].all()),
-    }  # fmt: skip
+    return {what: bool(same[what].all()) for what in _OPTIONAL}
+
+
+def arithmetic64(run: Run) -> dict[str, bool]:
+    """Which operations of float64 are exact, and whether ``"all others"`` are, which every kernel in float64 relies on.
+
+    Args:
+        run: Runs a shader on the device.
+    """
+    _, same = _arithmetic(run, "float64")
+    others = all(ok.all() for what, ok in same.items() if what not in _OPTIONAL)
+    return {"all others": others} | {what: bool(same[what].all()) for what in _OPTIONAL}
 
 
 def _denormals(run: Run) -> str:

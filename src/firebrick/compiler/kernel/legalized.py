@@ -93,7 +93,7 @@ def legalized(function: Function, capabilities: Capabilities, bounds: Mapping[st
 
 def _check(function: Function, c: Capabilities, known: Mapping[str, Bounds]) -> None:
     """Refuse what no rewriting helps with."""
-    missing = {d for d, there in (("float64", c.float64 and c.int64), ("int64", c.int64), ("uint64", c.int64)) if not there}
+    missing = {d for d, there in (("float64", c.float64), ("int64", c.int64), ("uint64", c.int64)) if not there}
     for a in function.memory:
         if a.dtype in missing:
             raise DTypeError(

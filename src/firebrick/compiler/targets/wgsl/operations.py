@@ -12,28 +12,42 @@ from collections.abc import Callable, Sequence
 
 from firebrick.scalar.expr import COMPARISONS, FLOATS, Expr
 
-TYPES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32"}
+TYPES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32", "float64": "f64"}
 """The types of values, by dtype."""
 UNKNOWN_ZERO = "zero"
 """A local of each shader: 0u, as an argument of the launch."""
 
 _ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "fma", "muladd"})
 """Operations of floats that a driver may combine with others."""
+_BITS = {
+    "float32": ("f32", "u32", "0x80000000u", "0x7fffffffu"),
+    "float64": ("f64", "u64", "0x8000000000000000lu", "0x7ffffffffffffffflu"),
+}
+"""The types of a float and of its bits, that of the sign, and the others."""
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 
 
-def fenced(text: str) -> str:
-    """A float32 whose value the driver does not know. Two exclusive ors with one number would cancel; two ors do not."""
-    return f"bitcast<f32>(bitcast<u32>({text}) | {UNKNOWN_ZERO})"
+def fenced(text: str, dtype: str = "float32") -> str:
+    """A float whose value the driver does not know. Two exclusive ors with one number would cancel; two ors do not."""
+    kind, bits, zero = ("f32", "u32", UNKNOWN_ZERO) if dtype == "float32" else ("f64", "u64", f"u64({UNKNOWN_ZERO})")
+    return f"bitcast<{kind}>(bitcast<{bits}>({text}) | {zero})"
+
+
+def float64_of(low: str, high: str) -> str:
+    """A float64 of its bits, two expressions of type u32."""
+    return f"bitcast<f64>((u64({high}) << 32u) | u64({low}))"
 
 
 def constant(e: Expr, opaque: bool = False) -> str:
     """A number; ``opaque`` floats are unknown to the driver, as are those that are infinite, NaN or denormal."""
     if e.dtype == "bool":
         return "true" if e.value else "false"
+    if e.dtype == "float64":
+        low, high = struct.unpack("<II", struct.pack("<d", e.value))
+        return float64_of(f"{low:#010x}u", f"({high:#010x}u | {UNKNOWN_ZERO})")
     if e.dtype in FLOATS:
         (bits,) = struct.unpack("<I", struct.pack("<f", e.value))
         special = (bits >> 23) & 0xFF in (0, 0xFF)
@@ -57,19 +71,22 @@ def _shift(e: Expr, args: Sequence[str]) -> str:
 
 def _negative(e: Expr, args: Sequence[str]) -> str:
     if e.dtype in FLOATS:
-        return f"bitcast<f32>(bitcast<u32>({args[0]}) ^ 0x80000000u)"
+        kind, bits, sign, _ = _BITS[e.dtype]
+        return f"bitcast<{kind}>(bitcast<{bits}>({args[0]}) ^ {sign})"
     return f"({TYPES[e.dtype]}(0) - {args[0]})"
 
 
 def _magnitude(e: Expr, args: Sequence[str]) -> str:
     if e.dtype in FLOATS:
-        return f"bitcast<f32>(bitcast<u32>({args[0]}) & 0x7fffffffu)"
+        kind, bits, _, rest = _BITS[e.dtype]
+        return f"bitcast<{kind}>(bitcast<{bits}>({args[0]}) & {rest})"
     zero = f"{TYPES[e.dtype]}(0)"
     return f"select({args[0]}, {zero} - {args[0]}, {args[0]} < {zero})"
 
 
 def _copysign(e: Expr, args: Sequence[str]) -> str:
-    return f"bitcast<f32>((bitcast<u32>({args[0]}) & 0x7fffffffu) | (bitcast<u32>({args[1]}) & 0x80000000u))"
+    kind, bits, sign, rest = _BITS[e.dtype]
+    return f"bitcast<{kind}>((bitcast<{bits}>({args[0]}) & {rest}) | (bitcast<{bits}>({args[1]}) & {sign}))"
 
 
 def _extreme(e: Expr, args: Sequence[str]) -> str:
@@ -78,6 +95,8 @@ def _extreme(e: Expr, args: Sequence[str]) -> str:
 
 
 def _cast(e: Expr, args: Sequence[str]) -> str:
+    if e.dtype == "float64" and e.args[0].dtype == "bool":
+        return f"f64(u32({args[0]}))"
     return f"{TYPES[e.dtype]}({args[0]})"
 
 
@@ -102,7 +121,8 @@ OPERATIONS: dict[str, Callable[[Expr, Sequence[str]], str]] = {
     "copysign": _copysign, "min": _extreme, "max": _extreme, "cast": _cast, "bitcast": _bitcast,
     "select": _select, "rarely": _select, "sqrt": _call("sqrt"), "floor": _call("floor"), "ceil": _call("ceil"),
     "trunc": _call("trunc"), "rint": _call("round"), "fma": _call("fma"), "muladd": _call("fma"), "not": _not,
-    "kept": lambda e, args: fenced(args[0]),
+    "kept": lambda e, args: fenced(args[0], e.dtype), "low_word": lambda e, args: f"u32(bitcast<u64>({args[0]}))",
+    "high_word": lambda e, args: f"u32(bitcast<u64>({args[0]}) >> 32u)", "from_words": lambda e, args: float64_of(*args),
 }  # fmt: skip
 """Operation → (node, its operands) → WGSL."""
 
@@ -118,6 +138,6 @@ def operation(e: Expr, args: Sequence[str], fences: bool) -> str:
     if fences and e.op == "kept" and e.args[0].op in _ROUNDED:
         return args[0]
     if fences and e.dtype in FLOATS and e.op in ("sub", "div"):  # x - x is 0 to a driver and x / x is 1, also of NaN
-        args = [args[0], fenced(args[1])]
+        args = [args[0], fenced(args[1], e.dtype)]
     text = OPERATIONS[e.op](e, args)
-    return fenced(text) if fences and e.dtype in FLOATS and e.op in _ROUNDED else text
+    return fenced(text, e.dtype) if fences and e.dtype in FLOATS and e.op in _ROUNDED else text

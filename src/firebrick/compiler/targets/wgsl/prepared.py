@@ -1,8 +1,8 @@
 """``prepared``: a kernel as WGSL can express it on any adapter.
 
-Elements of half precision are read and stored by their bits, 64-bit integers as two words of a uint32 array of twice the
-extent, and ``legalized`` rewrites the rest. The 64-bit integers that some adapters have are not used: lavapipe's compares
-them with constants wrongly.
+Elements of half precision are read and stored by their bits, float64 and 64-bit integers as two words of a uint32 array of
+twice the extent, and ``legalized`` rewrites the rest. The 64-bit integers that some adapters have are not used but as the bits
+of float64: lavapipe's compares them with constants wrongly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from firebrick.core.errors import UnsupportedError
 from firebrick.scalar.capabilities import Capabilities
 from firebrick.scalar.expr import Expr, cast, element, rebuilt, rewritten
 from firebrick.scalar.storage import HALVES, decode, encode
-from firebrick.scalar.wide import WIDE, Bounds
+from firebrick.scalar.wide import WIDE, Bounds, Words, float64_of_words, words_of_float64
 
 
 def prepared(function: Function, capabilities: Capabilities, bounds: Mapping[str, Bounds]) -> Function:
@@ -44,14 +44,15 @@ def prepared(function: Function, capabilities: Capabilities, bounds: Mapping[str
         DTypeError: An array or an expression has a dtype that the adapter does not have.
         UnsupportedError: A size, a loop, a group or shared memory may be too large for the adapter.
     """
-    found = {a.name: a.dtype for a in function.memory if a.dtype in HALVES or a.dtype in WIDE}
-    words = {name: (0, 2 * bounds[name][1]) for name, dtype in found.items() if dtype in WIDE and name in bounds}
+    in_words = (*WIDE, "float64") if capabilities.float64 else WIDE
+    found = {a.name: a.dtype for a in function.memory if a.dtype in HALVES or a.dtype in in_words}
+    words = {name: (0, 2 * bounds[name][1]) for name, dtype in found.items() if dtype in in_words and name in bounds}
     made = _Bits(function, found).function() if found else function
     return legalized(made, capabilities, {**bounds, **words})
 
 
 class _Bits:
-    """Replaces arrays of half precision by arrays of uint16, and of 64-bit integers by arrays of uint32.
+    """Replaces arrays of half precision by arrays of uint16, and of float64 and 64-bit integers by arrays of uint32.
 
     Args:
         function: Kernel.
@@ -93,8 +94,10 @@ class _Bits:
         name, (at,) = str(e.value), args
         if dtype in HALVES:
             return decode(element(name, "uint16", at), dtype)
-        low, high = (cast(element(name, "uint32", at * 2 + k), dtype) for k in (0, 1))
-        return low | (high << 32)
+        low, high = (element(name, "uint32", at * 2 + k) for k in (0, 1))
+        if dtype == "float64":
+            return float64_of_words(Words(low, high))
+        return cast(low, dtype) | (cast(high, dtype) << 32)
 
     def _block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
         return tuple(new for s in body for new in self._statement(s))
@@ -115,7 +118,11 @@ class _Bits:
         self._count += 1
         first = Let(f"first_of_store_{self._count}", at * 2, line=s.line)
         stored = Let(f"value_of_store_{self._count}", value, line=s.line)
-        low, high = (cast(stored.local >> k, "uint32") for k in (0, 32))
+        if dtype == "float64":
+            bits = words_of_float64(stored.local)
+            low, high = bits.low, bits.high
+        else:
+            low, high = (cast(stored.local >> k, "uint32") for k in (0, 32))
         return [
             first, stored, replace(s, index=first.local, value=low), replace(s, index=first.local + 1, value=high),
         ]  # fmt: skip

@@ -10,7 +10,7 @@ word of the launch      meaning
 1                       0, which the driver does not know
 2                       number of the kernel's first site in the table of faults
 3, …                    sizes of the grid
-…                       scalars
+…                       scalars, of which a float64 has two words
 ======================  =======================================================
 
 The table of faults is that of ``faults`` with 32-bit payloads, since WebGPU has no larger atomic operations: word 0 as there,
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from firebrick.compiler.kernel.ir import (
     Function,
     If,
     Let,
+    ScalarParameter,
     Shuffle,
     Statement,
     Store,
@@ -42,7 +44,7 @@ from firebrick.compiler.kernel.ir import (
     statements,
 )
 from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray
-from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, operation
+from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, float64_of, operation
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW, ElementMemory, QuadMemory
 from firebrick.compiler.targets.wgsl.quads import LoopQuads, in_quads
 from firebrick.scalar.expr import FLOATS, Expr, local, walk
@@ -111,7 +113,7 @@ class Shader:
         words = [self._count(grid), 0, site, *grid]
         for value, dtype in zip(scalars, self.scalars, strict=True):
             if dtype in FLOATS:
-                words.append(int(np.float32(value).view(np.uint32)))
+                words += np.asarray([value], dtype).view(np.uint32).tolist()
             else:
                 words.append(int(value) & 0xFFFFFFFF)
         return np.array(words + [0] * (-len(words) % 4), np.uint32)
@@ -188,7 +190,7 @@ class _ShaderPrinter:
         else:
             self.block(f.body)
         checks = any(isinstance(s, Check) for s in statements(f.body))
-        words = _HEAD + len(f.outer) + 1 + len(f.scalars)
+        words = _HEAD + len(f.outer) + 1 + sum(map(_words, f.scalars))
         text = "\n".join(
             [
                 *self._globals(checks, -(-words // 4)),
@@ -197,7 +199,7 @@ class _ShaderPrinter:
                 "fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,",
                 "        @builtin(local_invocation_index) own: u32) {",
                 *self._opening(),
-                *(f"    let {name}: f32 = {constant(e, opaque=True)};" for e, name in self.constants.items()),
+                *(f"    let {name}: {TYPES[e.dtype]} = {constant(e, opaque=True)};" for e, name in self.constants.items()),
                 *self.lines,
                 "}",
                 "",
@@ -318,10 +320,10 @@ class _ShaderPrinter:
         return [*lines, *self._scalars()]
 
     def _scalars(self) -> list[str]:
-        first = _HEAD + len(self.function.outer) + 1
+        scalars = self.function.scalars
+        places = accumulate(map(_words, scalars), initial=_HEAD + len(self.function.outer) + 1)
         return [
-            f"    let v_{s.name}: {TYPES[s.dtype]} = {_scalar(s.dtype, first + k)};"
-            for k, s in enumerate(self.function.scalars)
+            f"    let v_{s.name}: {TYPES[s.dtype]} = {_scalar(s.dtype, at)};" for s, at in zip(scalars, places, strict=False)
         ]
 
     # statements
@@ -517,12 +519,19 @@ def _products_of_sums(nodes: Sequence[Expr], roots: Sequence[Expr]) -> set[Expr]
     return found
 
 
+def _words(s: ScalarParameter) -> int:
+    """The number of words of a scalar."""
+    return 2 if s.dtype == "float64" else 1
+
+
 def _word(k: int) -> str:
     return f"launch[{k // 4}].{'xyzw'[k % 4]}"
 
 
 def _scalar(dtype: str, at: int) -> str:
     word = _word(at)
+    if dtype == "float64":
+        return float64_of(word, _word(at + 1))
     if dtype == "bool":
         return f"({word} != 0u)"
     return word if dtype == "uint32" else f"bitcast<{TYPES[dtype]}>({word})"
