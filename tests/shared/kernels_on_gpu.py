@@ -47,7 +47,8 @@ def printed(function: Function, arrays: Mapping[str, Array], window: int) -> Sha
     while True:
         windows = [max(1, -(-arrays[a.name].nbytes // window)) if window else 1 for a in function.arrays]
         if sum(windows) <= (driver.capabilities.buffers or 7):
-            return shader(function, contracts=driver.contracts, windows=windows, window=window)
+            shuffles = driver.capabilities.subgroup_sizes[0]
+            return shader(function, contracts=driver.contracts, windows=windows, window=window, subgroup=shuffles)
         window *= 2
 
 

@@ -17,7 +17,8 @@ class Capabilities:
         int64: 64-bit integers.
         narrow_integers: Integers of 8 and 16 bits. Without, they are computed in 32 bits and wrapped.
         float64: float64. Without ``int64``, its bits are two words of uint32.
-        float16: Arithmetic in float16. Expressions do not use it: they compute in float32.
+        float16: Memory of float16, whose loads and stores convert from and to float32 as IEEE 754 does. Expressions compute in
+            float32.
         exact_fma: ``fma`` rounds once. Without, it is a product and a sum.
         exact_division: Float quotients are correctly rounded. Without, they may have errors of some units in the last place.
         exact_sqrt: Square roots are correctly rounded.

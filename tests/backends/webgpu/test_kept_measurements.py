@@ -93,8 +93,11 @@ DAMAGES = {
     "another adapter": (_changed(lambda f: f["identity"]["adapter"].update(device="another")), "another adapter"),  # type: ignore[index]
     "a missing finding": (_changed(lambda f: f["arithmetic"].pop("fma")), "other findings"),  # type: ignore[attr-defined]
     "a finding of another type": (_changed(lambda f: f["arithmetic"].update(division=1)), "other findings"),  # type: ignore[attr-defined]
-    "a missing finding of float64": (_changed(lambda f: f["float64"].pop("fma")), "other findings"),  # type: ignore[attr-defined]
-    "a finding of float64 of another type": (_changed(lambda f: f.update(float64={"all others": True})), "other findings"),
+    "a missing finding of float64": (_changed(lambda f: f["optional"]["float64"].pop("fma")), "other findings"),  # type: ignore[attr-defined]
+    "a finding of float64 of another type": (
+        _changed(lambda f: f["optional"].update(float64={"all others": True})),
+        "other findings",
+    ),
     "a shorter loop": (_changed(lambda f: f.update({"longest loop": 1000})), "it does something else now"),
     "other habits": (_changed(lambda f: f["habits"].update(denormals="lost")), "it does something else now"),  # type: ignore[attr-defined]
     "a further key": (_changed(lambda f: f.update(more=1)), "other findings"),

@@ -96,7 +96,7 @@ def flushes(text: str) -> str:
         if text[end:].startswith(" | zero)"):
             text = f"{text[:first]}flushed({text[first : end - 1]}){text[end - 1 :]}"
         at = text.find(begin, first)
-    return FLUSH + text if "flushed(" in text else text
+    return text + FLUSH if "flushed(" in text else text
 
 
 def test_a_driver_that_flushes_denormals_is_noticed_and_changes_only_denormal_results(
@@ -182,7 +182,7 @@ def cuts(limit: int) -> Rewrite:
         cut = re.sub(r"(for \([^;]*; )([^;]+)(;)", r"\1(\2) && more()\3", text)
         cut = re.sub(r"loop \{", "loop { if (!more()) { break; }", cut)
         declared = f"var<private> turns: u32 = 0u;\nfn more() -> bool {{ turns++; return turns <= {limit}u; }}\n"
-        return declared + cut
+        return f"{cut}\n{declared}"
 
     return rewrite
 
@@ -259,12 +259,16 @@ def test_a_driver_that_claims_memory_it_has_not_is_noticed(anew: fb.Device, monk
         fb.ones(8 * MIB, device=anew)
 
 
-def test_kernels_depend_on_no_subgroup_size(planted: Callable[[Rewrite], fb.Device]) -> None:
+def test_kernels_depend_on_no_subgroup_size_unless_a_variant_with_shuffles_is_chosen(
+    planted: Callable[[Rewrite], fb.Device],
+) -> None:
+    """``test_subgroups`` has those."""
     seen: list[str] = []
     device = planted(lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     x = fb.asarray(np.ones((64, 64), np.float32), device=device)
+    seen.clear()  # the shaders that measure the driver
     fb.sum(fb.softmax(x @ x, axis=-1)).item()
-    assert len(seen) > 4
+    assert len(seen) > 2
     assert not any("subgroup" in text for text in seen)
 
 

@@ -11,7 +11,13 @@ from running_kernels import bits
 from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
-from firebrick.compiler.targets.wgsl.contraction_blocks import LEAST_FLOPS, SECTION, block_of, contraction_by_blocks
+from firebrick.compiler.targets.wgsl.contraction_blocks import (
+    LEAST_FLOPS,
+    SECTION,
+    block_of,
+    contraction_by_blocks,
+    shares_rows,
+)
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
 
@@ -106,3 +112,34 @@ def test_blocks_of_a_processor_are_larger(sizes: tuple[int, int, int], block: tu
     spec = spec_of(body_of((x, y), ("matmul", (0, 1), {})))
     assert isinstance(spec, Contract)
     assert block_of(spec, processor=True) == block
+
+
+@pytest.mark.parametrize("width", [2, 4, 16, 64])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((1, 1), (1, 1)),
+        ((3, 7), (7, 5)),
+        ((4, 4), (4, 4)),
+        ((2, 3, 17), (17, 9)),
+        ((2, 5, 6), (2, 6, 33)),
+        ((3, 131), (131, 31)),
+    ],
+    ids=str,
+)
+def test_shared_rows_have_the_bits_of_blocks(left: tuple[int, ...], right: tuple[int, ...], width: int) -> None:
+    """The interpreter checks every access, and that shuffles are executed by all items."""
+    rng = np.random.default_rng(width)
+    for of in (np.float32, np.float16, np.int8, np.int64):
+        x, y = (
+            rng.normal(size=s).astype(of) if np.issubdtype(of, np.floating) else rng.integers(-99, 99, s).astype(of)
+            for s in (left, right)
+        )
+        body = body_of((x, y), ("matmul", (0, 1), {}))
+        spec = spec_of(body)
+        assert isinstance(spec, Contract)
+        assert shares_rows(spec)
+        for rows, columns in ((1, 1), (2, 3)):
+            (want,), _ = run_naive(contraction_by_blocks(spec, rows, columns), (x, y), [body.avals[2]], native=False)
+            (got,), _ = run_naive(contraction_by_blocks(spec, rows, columns, width), (x, y), [body.avals[2]], native=False)
+            assert np.array_equal(bits(got), bits(want)), (of, rows, columns)

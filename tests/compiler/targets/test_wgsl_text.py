@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from firebrick.compiler.kernel.ir import (
     ATOMIC,
@@ -93,6 +95,23 @@ def group() -> Function:
     return Function("group", (out,), (), "i", body, ("j",), 64, shared)
 
 
+def together() -> Function:
+    """Shuffles that are moved together, and one of another dtype and one of a value before, which are not."""
+    out, value = array("float32", "write", "out"), cast(I, "float32")
+    sums = local("a", "float32") + local("b", "float32") + local("d", "float32")
+    body = (
+        Shuffle("a", value, J, 8), Shuffle("b", value + 1.0, J, 8), Shuffle("c", I > J, J, 8),
+        Shuffle("d", local("a", "float32"), J, 8), Store("out", J * 64 + I, select(local("c", "bool"), sums, 0.0)),
+    )  # fmt: skip
+    return Function("together", (out,), (), "i", body, ("j",), 64)
+
+
+def tiled_halves() -> Function:
+    x, y, tile = array("float16", "read", "x"), array("float16", "write", "y"), SharedArray("tile", "float16", 64)
+    body = (Store("tile", I, x[J * 64 + I]), Barrier(), Store("y", J * 64 + I, tile[I ^ 1] + x[I]))
+    return Function("halves", (x, y), (), "i", body, ("j",), 64, (tile,))
+
+
 def atomics(dtype: str) -> Function:
     one, counts = const(1, dtype), array(dtype, name="counts")
     ops = [op for op in ATOMIC if dtype != "float32" or op in ("add", "min", "max", "exchange")]
@@ -145,7 +164,7 @@ def computing(dtype: str) -> Function:
 
 
 def shaders() -> Iterator[str]:
-    def text(title: str, function: Function, **more: bool) -> str:
+    def text(title: str, function: Function, **more: Any) -> str:
         return f"== {title}\n{shader(function, **more).text}"
 
     def legal(function: Function) -> Function:
@@ -153,6 +172,10 @@ def shaders() -> Iterator[str]:
 
     yield text("statements", legal(statements()))
     yield text("a group", legal(group()))
+    yield text("a group by subgroups", legal(group()), subgroup=32)
+    yield text("shuffles from one item", legal(together()), subgroup=8)
+    halves = {**INDEX, "x": (0, 100), "y": (0, 100)}
+    yield text("memory of float16", prepared(tiled_halves(), replace(CONSERVATIVE_GPU, float16=True), halves))
     for dtype in (
         "bool",
         "int8",

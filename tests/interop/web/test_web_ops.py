@@ -6,13 +6,20 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from chromium import Page, served
+from lowered_bodies import body_of
 
 import firebrick as fb
+from firebrick.backends.webgpu.lowering import lowered
+from firebrick.backends.webgpu.web_plan import PAGE
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.kinds import spec_of
+from firebrick.compiler.targets.wgsl.contraction_blocks import contraction_by_blocks
 from firebrick.core.bind import bind
 from firebrick.core.op import Op, Sample
 from firebrick.interop import web
@@ -92,6 +99,39 @@ def test_ops_in_a_browser_agree_with_the_reference(page: Page, tmp_path: Path) -
                 if not worst.ok:
                     wrong.append(f"{name}: {worst}")
     assert wrong == []
+
+
+COMPILE = """(async code => {
+    const adapter = await navigator.gpu.requestAdapter();
+    if (!adapter.features.has("subgroups")) return "subgroups are not offered";
+    const device = await adapter.requestDevice({ requiredFeatures: ["subgroups"] });
+    const module = device.createShaderModule({ code });
+    const { messages } = await module.getCompilationInfo();
+    if (!messages.some(m => m.type === "error"))
+        await device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } });
+    return messages.map(m => m.message).join("; ");
+})"""
+
+
+@pytest.mark.slow
+def test_shuffles_by_subgroup_operations_pass_the_compiler_of_a_browser(page: Page, tmp_path: Path) -> None:
+    """tint proves that the control flow of shuffles and barriers is uniform, and wants a line that naga refuses."""
+    x = np.zeros((64, 64), np.float32)
+    body = body_of((x, x), ("matmul", (0, 1), {}))
+    spec = spec_of(body)
+    assert isinstance(spec, Contract)
+    driver = replace(PAGE, capabilities=replace(PAGE.capabilities, subgroup_sizes=(4, 4)))
+    made = lowered(contraction_by_blocks(spec, 4, 4, 4), body.inputs, [body.avals[2]], driver)
+    (text,) = (launch.shader.text for launch in made.launches)
+    assert "subgroupShuffle(" in text
+    (tmp_path / "index.html").write_text("<!doctype html><title>shuffles</title>")
+    with served(tmp_path) as address:
+        page.open(f"{address}/index.html")
+        found = page.evaluate(f"{COMPILE}({json.dumps('enable subgroups;' + chr(10) + text)})")
+        if found == "subgroups are not offered":
+            pytest.skip("the browser's adapter does not offer subgroups")
+        assert found == ""
+        assert "without extension 'subgroups'" in page.evaluate(f"{COMPILE}({json.dumps(text)})")
 
 
 @pytest.mark.soak

@@ -53,7 +53,7 @@ PROCESSORS = {
 """The last one cannot be run on an x86-64 machine."""
 _MESA = replace(
     CONSERVATIVE_GPU, exact_division=True, exact_sqrt=True, denormals=True, group_items=1024, shared_bytes=32768,
-    offset_alignment=32, buffers=31,
+    offset_alignment=32, buffers=31, float16=True, subgroup_sizes=(8, 8),
 )  # fmt: skip
 DRIVERS = {
     "page": PAGE,
@@ -61,7 +61,8 @@ DRIVERS = {
     "exact": Measured(
         replace(
             CONSERVATIVE_GPU, exact_division=True, exact_sqrt=True, exact_fma=True, denormals=True, loop_iterations=LONGEST,
-            group_items=1024, shared_bytes=49152, offset_alignment=64, binding_bytes=None, buffers=15,
+            group_items=1024, shared_bytes=49152, offset_alignment=64, binding_bytes=None, buffers=15, float16=True,
+            subgroup_sizes=(32, 32),
         ),
         contracts=False, facts={},
     ),

@@ -53,6 +53,8 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
+_FEATURES = ("shader-f16", "subgroup")
+"""Features that a device has if its adapter does."""
 
 
 P = ParamSpec("P")
@@ -126,10 +128,11 @@ class Gpu:
         self.adapter, self.index = adapter, index
         self._process = _process
         limits = self._limits = adapter.limits
+        wanted = {*_FEATURES, *(FLOAT64 if FLOAT64.issubset(adapter.features) else ())}
+        features = sorted(wanted & adapter.features)
         self._device = adapter.handle.request_device_sync(
-            label="firebrick", required_limits={name: limits[name] for name in _LIMITS},
-            required_features=sorted(FLOAT64) if adapter.features >= FLOAT64 else [],
-        )  # fmt: skip
+            label="firebrick", required_limits={name: limits[name] for name in _LIMITS}, required_features=features
+        )
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
         # launches and segments that keep bind groups, and these their buffers

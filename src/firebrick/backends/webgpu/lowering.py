@@ -271,7 +271,9 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
             try:
                 made = prepared(f, capabilities, _bounds(f, *numbers))
                 window = 0 if limit is None else window_bytes(limit)
-                found = shader(made, True, driver.contracts, quads, fours, windows, window)
+                found = shader(
+                    made, True, driver.contracts, quads, fours, windows, window, driver.capabilities.subgroup_sizes[0]
+                )
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise

@@ -21,13 +21,15 @@ from firebrick.backends.webgpu import probes
 from firebrick.backends.webgpu.adapters import Adapter, library
 from firebrick.backends.webgpu.probes import Measured, Run, assembled, measured, quick
 from firebrick.compiler.cache import CacheWarning, store
-from firebrick.compiler.targets.wgsl import operations
+from firebrick.compiler.targets.wgsl import operations, subgroups
 from firebrick.core.lines import warn
 from firebrick.core.untrusted import json_of
 
 _DRIVERS = ("VK_", "LP_", "MESA_", "WGPU_", "GALLIUM_", "DRI_", "RADV_", "INTEL_", "ANV_", "NVK_", "__GL_")
 """Environment variables that choose and change drivers begin with one of these."""
 _AGAIN = "what the driver does was measured again"
+_ONCE = ("arithmetic", "optional")
+"""The findings that take long."""
 _ARITHMETIC = ("division", "square root", "fma", "products in sums")
 
 
@@ -43,18 +45,19 @@ def measured_once(run: Run, adapter: Adapter) -> Measured:
     """
     identity = identity_of(adapter)
     if identity is None:
-        return measured(run, adapter.limits, adapter.name, adapter.features)
+        return measured(run, adapter.limits, adapter.features, adapter.name)
     key = hashlib.sha256(b"webgpu adapter\0" + json.dumps(identity, sort_keys=True).encode()).digest()
     content = store.load(key, again=_AGAIN)
     now: dict[str, Any] = {}
     if content is not None:
         now = quick(run)
         found = _findings(content, identity)
-        if isinstance(found, dict) and {k: v for k, v in found.items() if k not in ("arithmetic", "float64")} == now:
+        if isinstance(found, dict) and {k: v for k, v in found.items() if k not in _ONCE} == now:
             return assembled(found, adapter.limits)
         reason = found if isinstance(found, str) else "it does something else now"
         warn(f"the kept measurements of {adapter.name} are not used: {reason}; {_AGAIN}", CacheWarning)
-    findings = {**probes.lasting(run, adapter.name, adapter.features), **(now or quick(run))}
+    once = {"arithmetic": probes.arithmetic(run, adapter.name), "optional": probes.optional(run, adapter.features)}
+    findings = {**once, **(now or quick(run))}
     described = {"functions": ["measured arithmetic"], "target": adapter.name, "llvm": adapter.driver}
     store.save(key, json.dumps({"identity": identity, **findings}).encode(), described)
     return assembled(findings, adapter.limits)
@@ -64,7 +67,7 @@ def identity_of(adapter: Adapter) -> dict[str, Any] | None:
     """All that findings may depend on; None if that is not known."""
     native = importlib.import_module("wgpu.backends.wgpu_native")
     try:
-        sources = "".join(inspect.getsource(m) for m in (probes, operations))
+        sources = "".join(inspect.getsource(m) for m in (probes, operations, subgroups))
     except OSError:  # an installation without sources
         return None
     if not adapter.driver and sys.platform not in ("darwin", "win32"):  # a driver that does not report its version
@@ -88,15 +91,20 @@ def _findings(content: bytes, identity: Mapping[str, Any]) -> dict[str, Any] | s
         return f"the entry is no JSON ({e})"
     if not isinstance(found, dict) or found.pop("identity", None) != identity:
         return "the entry is of another adapter"
-    arithmetic, float64, loops, habits = (found.get(k) for k in ("arithmetic", "float64", "longest loop", "habits"))
+    arithmetic, optional, loops, habits = (found.get(k) for k in (*_ONCE, "longest loop", "habits"))
     whole = (
-        found.keys() == {"arithmetic", "float64", "longest loop", "habits"}
-        and isinstance(arithmetic, dict)
-        and tuple(arithmetic) == _ARITHMETIC
-        and all(type(v) is bool for v in arithmetic.values())
-        and (float64 is None or (isinstance(float64, dict) and tuple(float64) == ("all others", *_ARITHMETIC)))
-        and all(type(v) is bool for v in (float64 or {}).values())
+        found.keys() == {*_ONCE, "longest loop", "habits"}
+        and _are_findings(arithmetic, _ARITHMETIC)
+        and isinstance(optional, dict)
+        and optional.keys() == {"float16", "float64", "subgroups"}
+        and (type(optional["float16"]), type(optional["subgroups"])) == (str, int)
+        and (optional["float64"] is None or _are_findings(optional["float64"], ("all others", *_ARITHMETIC)))
         and type(loops) is int
         and isinstance(habits, dict)
     )
     return found if whole else "the entry has other findings"
+
+
+def _are_findings(found: object, names: tuple[str, ...]) -> bool:
+    """Whether these are findings about operations, each true or false."""
+    return isinstance(found, dict) and tuple(found) == names and all(type(v) is bool for v in found.values())

@@ -7,7 +7,7 @@ relies on is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from firebrick.compiler.kernel.ir import Function, expressions, statements
 from firebrick.compiler.targets.wgsl.operations import OPERATIONS, UNKNOWN_ZERO, fenced, float64_of
-from firebrick.core.errors import DeviceError
+from firebrick.compiler.targets.wgsl.subgroups import PARAMETERS, TOGETHER, WIDTHS, source, test
+from firebrick.core.errors import DeviceError, KernelCompileError
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, Capabilities
 from firebrick.scalar.expr import local, walk
 from firebrick.scalar.interpret import fused
@@ -28,8 +29,13 @@ FLOAT64 = frozenset({"shader-f64", "shader-int64"})
 """wgpu's names of the features by which shaders compute in float64, whose bits are a 64-bit integer."""
 POINTS = 2048
 """Number of random points of each arithmetic operation."""
-_OPTIONAL = ("division", "square root", "fma", "products in sums")
+_CORRECTED = ("division", "square root", "fma", "products in sums")
 """Operations that are rewritten for drivers that compute them inexactly."""
+EXACT, NOT_OFFERED = "converted exactly", "not offered"
+"""Of float16: memory of it may be used, or there is none."""
+MISSING, WRONG = 0, -1
+"""In place of the number of items among which shuffles by subgroup operations are right."""
+_SHUFFLES = {MISSING: NOT_OFFERED, WRONG: "other items' values, and not used"}
 LONGEST = 1 << 20
 """Iterations of a loop that are tried; longer loops are taken apart on every adapter, since systems end long launches."""
 
@@ -66,24 +72,19 @@ def computes_in_float64(function: Function) -> bool:
     return any(e.dtype == "float64" for s in statements(function.body) for e in walk(expressions(s)))
 
 
-def measured(run: Run, limits: dict[str, int], name: str, features: frozenset[str] = frozenset()) -> Measured:
+def measured(run: Run, limits: dict[str, int], features: Collection[str], name: str) -> Measured:
     """Run all probes.
 
     Args:
         run: Runs a shader on the device.
         limits: The adapter's limits, by wgpu's names.
+        features: Its features.
         name: The adapter's name, for errors.
-        features: The device's features, by wgpu's names.
 
     Raises:
         DeviceError: The driver computes something wrongly that every kernel relies on.
     """
-    return assembled({**lasting(run, name, features), **quick(run)}, limits)
-
-
-def lasting(run: Run, name: str, features: frozenset[str]) -> dict[str, Any]:
-    """The findings about arithmetic in float32, and in float64 if the device has it."""
-    return {"arithmetic": arithmetic(run, name), "float64": arithmetic64(run) if features >= FLOAT64 else None}
+    return assembled({"arithmetic": arithmetic(run, name), "optional": optional(run, features), **quick(run)}, limits)
 
 
 def quick(run: Run) -> dict[str, Any]:
@@ -95,22 +96,23 @@ def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
     """What follows from findings.
 
     Args:
-        findings: What the probes found: ``arithmetic``, ``float64``, ``longest loop`` and ``habits``.
+        findings: What the probes found: ``arithmetic``, ``optional``, ``longest loop`` and ``habits``.
         limits: The adapter's limits, by wgpu's names.
     """
     exact, loops, habits = dict(findings["arithmetic"]), findings["longest loop"], dict(findings["habits"])
     denormals = habits.pop("denormals") == "kept"
+    halves, width = findings["optional"]["float16"], findings["optional"]["subgroups"]
     capabilities = replace(
         CONSERVATIVE_GPU,
         exact_division=exact["division"], exact_sqrt=exact["square root"], denormals=denormals,
-        exact_fma=exact["fma"], loop_iterations=loops,
+        exact_fma=exact["fma"], loop_iterations=loops, float16=halves == EXACT, subgroup_sizes=(max(width, 1),) * 2,
         group_items=limits["max-compute-invocations-per-workgroup"],
         shared_bytes=limits["max-compute-workgroup-storage-size"],
         offset_alignment=limits["min-storage-buffer-offset-alignment"],
         binding_bytes=limits["max-storage-buffer-binding-size"], buffer_bytes=limits["max-buffer-size"],
         buffers=limits["max-storage-buffers-per-shader-stage"] - 1,  # one is the table of faults
     )  # fmt: skip
-    contracts, wide, exact64 = not exact.pop("products in sums"), None, findings["float64"]
+    contracts, wide, exact64 = not exact.pop("products in sums"), None, findings["optional"]["float64"]
     if exact64 is not None and exact64["all others"]:
         contracts = contracts or not exact64["products in sums"]
         wide = replace(
@@ -122,6 +124,8 @@ def assembled(findings: dict[str, Any], limits: dict[str, int]) -> Measured:
     facts["denormals"] = "kept" if denormals else "flushed to zero or to the smallest normal number"
     facts["float64"] = "none" if exact64 is None else "inexact, and not used" if wide is None else "exact"
     facts |= habits
+    facts["float16"] = halves
+    facts["shuffles"] = _SHUFFLES.get(width, f"among {width} items")
     facts["longest loop"] = f"{loops:,} iterations" + (" or more" if loops == LONGEST else ", then it ends without an error")
     return Measured(capabilities, contracts, facts, float64=wide)
 
@@ -245,13 +249,13 @@ def arithmetic(run: Run, name: str) -> dict[str, bool]:
     """
     (x, y, _), same = _arithmetic(run, "float32")
     for what, ok in same.items():
-        if what not in _OPTIONAL and not ok.all():
+        if what not in _CORRECTED and not ok.all():
             k = int(np.flatnonzero(~ok)[0])
             raise DeviceError(
                 f"{name} computes {what} of float32 as IEEE 754 does", f"other bits for x = {x[k]!r}, y = {y[k]!r}",
                 "use another driver or another device; fb.devices() lists them",
             )  # fmt: skip
-    return {what: bool(same[what].all()) for what in _OPTIONAL}
+    return {what: bool(same[what].all()) for what in _CORRECTED}
 
 
 def arithmetic64(run: Run) -> dict[str, bool]:
@@ -261,8 +265,100 @@ def arithmetic64(run: Run) -> dict[str, bool]:
         run: Runs a shader on the device.
     """
     _, same = _arithmetic(run, "float64")
-    others = all(ok.all() for what, ok in same.items() if what not in _OPTIONAL)
-    return {"all others": others} | {what: bool(same[what].all()) for what in _OPTIONAL}
+    others = all(ok.all() for what, ok in same.items() if what not in _CORRECTED)
+    return {"all others": others} | {what: bool(same[what].all()) for what in _CORRECTED}
+
+
+def optional(run: Run, features: Collection[str]) -> dict[str, Any]:
+    """What the driver does with optional features: how float16 is converted, which operations of float64 are exact, and among
+    how many items of a subgroup shuffles are right. A feature whose shaders it does not compile is not used.
+
+    Args:
+        run: Runs a shader on the device.
+        features: The adapter's features.
+    """
+    halves, float64, width = NOT_OFFERED, None, MISSING
+    if "shader-f16" in features:
+        try:
+            halves = _halves(run)
+        except KernelCompileError:
+            halves = "not compiled, and not used"
+    if FLOAT64.issubset(features):
+        try:
+            float64 = arithmetic64(run)
+        except KernelCompileError:
+            float64 = None
+    if "subgroup" in features:
+        try:
+            width = _shuffles(run)
+        except KernelCompileError:
+            width = WRONG
+    return {"float16": halves, "float64": float64, "subgroups": width}
+
+
+def _half_shader(given: str, found: str, lines: Sequence[str]) -> str:
+    """A shader with float16 that computes array ``r`` from array ``x``."""
+    return "\n".join(
+        [
+            "enable f16;",
+            f"@group(0) @binding(0) var<storage, read> x: array<{given}>;",
+            f"@group(0) @binding(1) var<storage, read_write> r: array<{found}>;",
+            "var<workgroup> tile: array<f16, 64>;",
+            "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>,",
+            "        @builtin(local_invocation_index) own: u32) {",
+            *lines,
+            "}",
+        ]
+    )
+
+
+def _halves(run: Run) -> str:
+    """How float16 is converted: every number to float32, from a buffer and from workgroup memory; and back from the numbers at
+    which the result of rounding changes, and from those next to them: rounding is monotonic."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    lines = [
+        "    let h = x[id.x & 0xffffu]; tile[own] = h; workgroupBarrier(); let other = tile[own ^ 1u];",
+        "    r[id.x] = select(bitcast<u32>(f32(h)), bitcast<u32>(f32(other)), id.x > 0xffffu);",
+    ]
+    wide = every.astype(np.float32)
+    words = run(_half_shader("f16", "u32", lines), [every], 1 << 17)
+    if not _same(words, np.concatenate([wide, wide[np.arange(1 << 16) ^ 1]])).all():
+        return "converted to other numbers, and not used"
+    finite = np.sort(wide[np.isfinite(wide)]).astype(np.float64)
+    middle = np.append((finite[1:] + finite[:-1]) / 2, [65520.0, -65520.0, 1e30, -1e30]).astype(np.float32)
+    near = [np.nextafter(middle, np.float32(end)) for end in (np.inf, -np.inf)]
+    points = np.concatenate([middle, *near, wide])
+    points = np.append(points, np.zeros(-len(points) % 128, np.float32))
+    half = len(points) // 2  # the results of two points are a word
+    lines = [f"    if (id.x < {half}u) {{ r[id.x] = f16(x[id.x]); r[id.x + {half}u] = f16(x[id.x + {half}u]); }}"]
+    words = run(_half_shader("f32", "f16", lines), [points], half)
+    with np.errstate(over="ignore"):
+        same = _same(words.view(np.float16).astype(np.float32), points.astype(np.float16))
+    return EXACT if same.all() else "rounded to other numbers, and not used"
+
+
+def _shuffles(run: Run) -> int:
+    """Among how many items of a subgroup shuffles are right, by the test that kernels make, and with all bits of vectors."""
+    for width in WIDTHS:
+        vector = ", ".join(f"bitcast<f32>((own * 2654435761u) ^ {k}u)" for k in range(TOGETHER))
+        text = [
+            "@group(0) @binding(0) var<storage, read> unused: array<u32>;",
+            "@group(0) @binding(1) var<storage, read_write> r: array<u32>;",
+            f"@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) own: u32{PARAMETERS}) {{",
+            *test(width),
+            f"    var bits = vec4<u32>(); let given = vec4<f32>({vector});",
+            f"    for (var s = 0u; s < {width}u; s++) {{",
+            f"        let moved = bitcast<vec4<u32>>(subgroupShuffle(given, {source(width, 's')}));",
+            f"        let from_item = ((own & ~{width - 1}u) | s) * 2654435761u;",
+            "        bits |= moved ^ vec4<u32>(from_item, from_item ^ 1u, from_item ^ 2u, from_item ^ 3u);",
+            "    }",
+            "    r[own] = select(0u, 1u + unused[0], together & all(bits == vec4<u32>())) + (subgroup << 8u);",
+            "}",
+        ]  # fmt: skip
+        words = run("\n".join(text), [np.zeros(4, np.uint32)], 64)
+        if (words & 0xFF == 1).all():
+            return width
+    return WRONG if (words >> 8).min() >= WIDTHS[-1] else MISSING
 
 
 def _denormals(run: Run) -> str:

@@ -18,7 +18,14 @@ from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.targets.wgsl import attention_by_products, rows_by_groups
-from firebrick.compiler.targets.wgsl.contraction_blocks import SECTION, SHAPES, contraction_by_blocks, holds_block
+from firebrick.compiler.targets.wgsl.contraction_blocks import (
+    SECTION,
+    SHAPES,
+    SHARED,
+    contraction_by_blocks,
+    holds_block,
+    shares_rows,
+)
 from firebrick.compiler.targets.wgsl.staged_reductions import parts_of, staged
 from firebrick.compiler.templates import sort_by_digits, tiled_product
 from firebrick.compiler.tune.variant import DEFAULT, KernelProblem, KernelVariant
@@ -40,7 +47,7 @@ def variants(spec: KernelSpec, driver: Measured) -> list[KernelVariant]:
     """
     found = [KernelVariant(DEFAULT, SAME, partial(launches_of, spec, driver))]
     if isinstance(spec, Contract):
-        found += [*_blocks(spec), *_tiles(spec, driver)]
+        found += [*_blocks(spec), *_subgroups(spec, driver), *_tiles(spec, driver)]
     elif isinstance(spec, Attention):
         found += _attentions(spec, driver)
     elif isinstance(spec, Nest):
@@ -65,10 +72,25 @@ def _blocks(spec: Contract) -> list[KernelVariant]:
     ]  # fmt: skip
 
 
+def _subgroups(spec: Contract, driver: Measured) -> list[KernelVariant]:
+    """Blocks whose rows the items of a subgroup share."""
+    most = driver.capabilities.subgroup_sizes[0]
+    if most == 1 or not shares_rows(spec):
+        return []
+    return [
+        KernelVariant(
+            f"subgroup={width} rows={rows} columns={columns}", SAME, partial(contraction_by_blocks, spec, rows, columns, width),
+            _when(partial(holds_block, spec, rows, columns)), 1.0 / (rows * columns),
+        )
+        for width in sorted({min(most, 8), most})
+        for rows, columns in SHARED
+    ]  # fmt: skip
+
+
 def _tiles(spec: Contract, driver: Measured) -> list[KernelVariant]:
     """Tiles in shared memory."""
     found = []
-    for tiles in tiled_product.SIZES:
+    for tiles in (*tiled_product.SIZES, *tiled_product.HALF_SIZES):
         made = tiled_product.tiled_product(spec, driver.capabilities, tiles, SECTION)
         if made is not None:
             found.append(KernelVariant(tiles.name, SAME, partial(_itself, made), cost_us=1.0 / (tiles.rows * tiles.columns)))

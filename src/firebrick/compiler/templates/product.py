@@ -10,6 +10,7 @@ from firebrick.compiler.kernel.language.intrinsics import group, lane, registers
 from firebrick.compiler.templates.epilogues import ElementwiseOfOperands, by_index, same
 from firebrick.compiler.templates.template import Template, TemplateSizes, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, no_notes, tiled, whole_tiles
+from firebrick.core.dtypes import DType
 
 
 def valid_for(section: int, launch: TemplateSizes) -> bool:
@@ -20,7 +21,7 @@ def valid_for(section: int, launch: TemplateSizes) -> bool:
 @lru_cache(maxsize=64)
 def product(
     left: ElementwiseOfOperands = same, right: ElementwiseOfOperands = same, epilogue: ElementwiseOfOperands = same,
-    section: int = 0, left_transposed: bool = False, right_transposed: bool = False,
+    section: int = 0, left_transposed: bool = False, right_transposed: bool = False, stored: DType | None = None,
 ) -> Template:  # fmt: skip
     """The template of a product.
 
@@ -32,11 +33,14 @@ def product(
             0 for chains of fused multiply-adds.
         left_transposed: Whether the left operand is [batch, k, m_vectors, vector].
         right_transposed: Whether the right operand is [batch, n_vectors, vector, k_vectors, vector].
+        stored: The dtype of tiles in shared memory, which holds all elements of both operands; by default the one of
+            computations.
 
     Returns:
         Kernel of ``x`` [batch, m, k / vector, vector] and ``y`` [batch, k, n / vector, vector] → ``out`` [batch, m, n / vector,
         vector]. Operands of the functions are in front of ``out``.
     """
+    narrow = stored is not None
     k = "k" if left_transposed and not right_transposed else "k_vectors * vector"
     m = "m_vectors * vector" if left_transposed else "m"
     left_axes = {"batch": "batch", "m": m, "k_vectors": "k_vectors"}
@@ -91,8 +95,8 @@ def product(
         tile_n: int, tile_k: int, rows: int, columns: int, of: Any, vector: int,
     ) -> None:  # fmt: skip
         batch, block_m, block_n = group()
-        tile_x = shared(of, 2 * tile_k * (tile_m + PADDING))
-        tile_y = shared(of, 2 * tile_k * (tile_n + PADDING))
+        tile_x = shared(stored if narrow else of, 2 * tile_k * (tile_m + PADDING))
+        tile_y = shared(stored if narrow else of, 2 * tile_k * (tile_n + PADDING))
         total = registers(of(0), (rows, columns))
         held = registers(of(0), vector)
         tiled(

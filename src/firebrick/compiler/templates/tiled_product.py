@@ -31,7 +31,11 @@ Strides = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ProductTiles:
-    """The sizes of a template's tiles; see ``tiles``."""
+    """The sizes of a template's tiles; see ``tiles``.
+
+    Attributes:
+        stored: The dtype of tiles in shared memory, for operands of that dtype; empty for the dtype that is computed in.
+    """
 
     group_size: int
     tile_m: int
@@ -39,22 +43,28 @@ class ProductTiles:
     tile_k: int
     rows: int
     columns: int
+    stored: str = ""
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"tiles={self.tile_m}x{self.tile_n}x{self.tile_k} group={self.group_size}"
+        return f"tiles={self.tile_m}x{self.tile_n}x{self.tile_k} group={self.group_size}{self.stored and f' {self.stored}'}"
 
     @property
     def constants(self) -> dict[str, int]:
         """The constants of the template."""
-        return {f: getattr(self, f) for f in self.__slots__}
+        return {f: getattr(self, f) for f in self.__slots__ if f != "stored"}
 
 
 SIZES = (
     ProductTiles(64, 64, 64, 8, 8, 8), ProductTiles(64, 64, 32, 8, 8, 4), ProductTiles(64, 32, 32, 8, 4, 4),
     ProductTiles(256, 64, 64, 8, 4, 4), ProductTiles(256, 128, 64, 8, 8, 4),
 )  # fmt: skip
+HALF_SIZES = (
+    ProductTiles(256, 64, 64, 16, 4, 4, "float16"), ProductTiles(256, 128, 128, 8, 8, 8, "float16"),
+    ProductTiles(256, 128, 128, 16, 8, 8, "float16"),
+)  # fmt: skip
+"""Tiles of float16 in shared memory, of which half as many bytes hold as many elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +109,15 @@ def tiled_product(spec: Contract, capabilities: Capabilities, tiles: ProductTile
     Args:
         spec: The contraction.
         capabilities: Of the target.
-        tiles: Sizes of tiles.
+        tiles: Sizes of tiles. Tiles of float16 are for targets that have memory of it.
         section: Steps of a section, as of ``product``.
     """
     found = _matrices(spec)
     if found is None:
         return None
     (part,), (result,) = spec.parts, spec.results
+    if tiles.stored and not (capabilities.float16 and {part.left.dtype, part.right.dtype} == {tiles.stored}):
+        return None
     k, n, m, batch = part.k, part.n, found.m, found.batch
     of, names = dtype(computed(part.left.dtype)), tuple(f"operand{i}" for i in range(len(found.operands)))
     x = (batch, k, m, 1) if found.left_transposed else (batch, m, k, 1)
@@ -118,20 +130,21 @@ def tiled_product(spec: Contract, capabilities: Capabilities, tiles: ProductTile
     for name, o in zip(names, found.operands, strict=True):
         arrays[name] = Buffer(INPUT, o.source), Aval(o.shape, dtype(o.dtype))
     axes = tuple(zip(names, (o.axes for o in found.operands), strict=True))
-    template = _template(result.expression, axes, section, found.left_transposed, found.right_transposed)
+    template = _template(result.expression, axes, section, found.left_transposed, found.right_transposed, tiles.stored)
     step = launched(template, arrays, capabilities, vector=1, of=of, **tiles.constants)
     return None if step is None else Naive((step,))
 
 
 @lru_cache(maxsize=128)
 def _template(
-    expression: Expr, axes: tuple[tuple[str, tuple[str, ...]], ...], section: int, left: bool, right: bool
+    expression: Expr, axes: tuple[tuple[str, tuple[str, ...]], ...], section: int, left: bool, right: bool, stored: str
 ) -> Template:  # fmt: skip
     operands = tuple((name, ", ".join(own)) for name, own in axes)
     plain = expression.op == "load"
     function = same if plain else InlinedExpression("epilogue", expression)
     epilogue = WithOperands(function, operands) if operands else function
-    return product(epilogue=epilogue, section=section, left_transposed=left, right_transposed=right)
+    tiles_of = dtype(stored) if stored else None
+    return product(epilogue=epilogue, section=section, left_transposed=left, right_transposed=right, stored=tiles_of)
 
 
 def _matrices(spec: Contract) -> _Matrices | None:

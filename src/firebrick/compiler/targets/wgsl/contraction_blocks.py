@@ -4,16 +4,21 @@ Products and the three convolutions are one kernel, as in the naive form. Each e
 sections of at most ``SECTION`` products; the sums of sections are added with what each addition loses, so that errors do not
 grow with k. Up to ``SECTION`` the bits are those of the naive form. The digits of k are nested loops, so nothing is divided in
 them. Items next to each other have columns next to each other: a block's columns are a number of items apart.
+
+Products may share the rows that they read: ``width`` neighbouring items have the same rows. Each of them reads one step of
+these, and the items take by shuffles what the others have read; each element of A is then read once by them, without a barrier
+where shuffles are subgroup operations. Steps are added in the same order, so bits are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from math import prod
 from operator import and_
 
-from firebrick.compiler.kernel.ir import For, Let
+from firebrick.compiler.kernel.ir import For, Let, Shuffle
 from firebrick.compiler.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.naive.nests import Operands
 from firebrick.compiler.spec.contract import Contract
@@ -33,6 +38,11 @@ _BLOCKS_OF_PROCESSOR = ((8, 8), *_BLOCKS)
 """Those of a driver that computes on the processor, whose cache holds what registers do not."""
 SHAPES = ((8, 8), (16, 4), (8, 4), (4, 8), (4, 4), (2, 4), (2, 2), (1, 4), (1, 1))
 """Rows and columns of blocks among which the tuner chooses; the larger ones need more registers than most GPUs have."""
+SHARED = ((8, 8), (8, 4), (4, 4), (1, 1))
+"""Rows and columns of blocks with shared rows among which the tuner chooses."""
+GROUP = 64
+"""Items of a group that shares rows: several times ``width`` items."""
+_LANE, _PLACE = local("lane", "int64"), local("place", "int64")
 _STATEMENTS = 1200
 """Maximum number of operations on the elements of a block after its sums."""
 
@@ -60,23 +70,35 @@ def holds_block(spec: Contract, rows: int, columns: int) -> bool:
     return all(p.m >= rows and p.n >= columns for p in spec.parts) and rows * columns * steps <= _STATEMENTS
 
 
-def contraction_by_blocks(spec: Contract, rows: int, columns: int) -> Naive:
+def shares_rows(spec: Contract) -> bool:
+    """Whether rows may be shared: both operands are matrices, whose steps are an axis of one stride."""
+    factors = [f for p in spec.parts for f in (p.left, p.right)]
+    return all(p.k for p in spec.parts) and all(not f.bounds and len(f.view.axes[-1]) == 1 for f in factors)
+
+
+def contraction_by_blocks(spec: Contract, rows: int, columns: int, width: int = 1) -> Naive:
     """The launches of a contraction, one for each part.
 
     Args:
         spec: The contraction.
         rows: Of the block of an item.
         columns: Of the block of an item.
+        width: The number of items that share rows, a power of two up to ``GROUP``; 1 unless ``shares_rows``.
     """
-    return Naive(tuple(_part(spec, p, rows, columns) for p in spec.parts))
+    return Naive(tuple(_part(spec, p, rows, columns, width) for p in spec.parts))
 
 
-def _part(spec: Contract, part: Part, rows: int, columns: int) -> NaiveLaunch:
-    batch = part.domain[:-2]
-    b = Builder("contract_blocks", (*batch, -(-part.m // rows), -(-part.n // columns)))
+def _part(spec: Contract, part: Part, rows: int, columns: int, width: int) -> NaiveLaunch:
+    batch, blocks = part.domain[:-2], -(-part.n // columns)
+    kind = f"contract_by_{width}" if width > 1 else "contract_blocks"
+    b = Builder(kind, (*batch, -(-part.m // rows), -(-blocks // width)))
     dtype = computed(spec.dtype)
     *outer, i, j = b.positions
     m, n = b.number(part.m), b.number(part.n)
+    inside: Expr | None = None  # whether the item has a block of its own
+    if width > 1:
+        j = b.let(j * width + (_LANE & (width - 1)), "column")
+        inside = b.let((_block(width) < b.number(b.grid)) & (j < b.number(blocks)), "inside")
     at_rows = _apart(b, i, rows, part.m, "row")
     at_columns = _apart(b, j, columns, part.n, "column")
     left = _FactorLanes(b, part.left, [[*outer, minimum(r, m - 1)] for r in at_rows])
@@ -86,15 +108,18 @@ def _part(spec: Contract, part: Part, rows: int, columns: int) -> NaiveLaunch:
     operands = Operands(b, spec.operands, first=1)
     totals = [[b.variable(const(0, dtype), "total") for _ in at_columns] for _ in at_rows]
 
-    def step(left_digits: Sequence[Expr], right_digits: Sequence[Expr]) -> None:
-        xs, ys = left.elements(left_digits), right.elements(right_digits)
+    def step(xs: Sequence[_Element], ys: Sequence[_Element]) -> None:
         for (x, x_inside), row in zip(xs, totals, strict=True):
             for (y, y_inside), total in zip(ys, row, strict=True):
-                inside = [c for c in (x_inside, y_inside) if c is not None and part.omits]
+                within = [c for c in (x_inside, y_inside) if c is not None and part.omits]
                 new = total.local + x * y
-                b.assign(total, select(reduce(and_, inside), new, total.local) if inside else new)
+                b.assign(total, select(reduce(and_, within), new, total.local) if within else new)
 
-    _along_k(b, part, left, right, step, _Sums(b, [t for row in totals for t in row]))
+    sums = _Sums(b, [t for row in totals for t in row])
+    if width > 1:
+        _along_shared_rows(b, part, left, right, step, sums, width)
+    else:
+        _along_k(b, part, left, right, step, sums)
     for r, row in zip(at_rows, totals, strict=True):
         for c, total in zip(at_columns, row, strict=True):
 
@@ -105,8 +130,21 @@ def _part(spec: Contract, part: Part, rows: int, columns: int) -> NaiveLaunch:
                 for (k, x, placed), v in zip(results, values, strict=True):
                     b.store(Buffer(RESULT, k), x.dtype, b.address(placed, at), v)
 
-            b.when((r < m) & (c < n), write)
-    return b.step()
+            b.when((r < m) & (c < n) if inside is None else inside & (r < m) & (c < n), write)
+    return b.step() if width == 1 else _grouped(b, width)
+
+
+def _block(width: int) -> Expr:
+    """The number of the block of ``width`` items that an item is of."""
+    return _PLACE * (GROUP // width) + (_LANE >> (width.bit_length() - 1))
+
+
+def _grouped(b: Builder, width: int) -> NaiveLaunch:
+    """The launch of a kernel whose items are ``width`` items of a group each; those behind the last have its position."""
+    b.body.insert(0, Let("item", minimum(_block(width), b.number(b.grid) - 1)))
+    made = b.step()
+    function = replace(made.function, outer=("place",), item="lane", group=GROUP)
+    return replace(made, function=function, grid=(-(-b.grid * width // GROUP), GROUP))
 
 
 def _apart(b: Builder, position: Expr, count: int, size: int, stem: str) -> list[Expr]:
@@ -153,19 +191,57 @@ class _Sums:
             self._b.assign(t, total.local)
 
 
+_Element = tuple[Expr, Expr | None]
+"""The value of an element, and whether it is inside of its bounds, where that is in doubt."""
+_Step = Callable[[Sequence[_Element], Sequence[_Element]], None]
+"""Adds the products of the elements of a step."""
+
+
+def _along_shared_rows(
+    b: Builder, part: Part, left: _FactorLanes, right: _FactorLanes, step: _Step, sums: _Sums, width: int
+) -> None:  # fmt: skip
+    """The loops over k, of which each item reads every ``width``-th step of the rows; steps behind the last are not taken."""
+    k, own = b.number(part.k), b.let(_LANE & (width - 1), "own")
+
+    def along(first: Expr, end: Expr) -> None:
+        def several(at: Expr) -> None:
+            mine = [x for x, _ in left.elements([b.let(minimum(at + own, k - 1), "mine")])]
+
+            def one(s: Expr) -> None:
+                shared = [Shuffle(b.fresh("shared"), x, s, width) for x in mine]
+                b.body += shared
+                step([(local(x.name, x.value.dtype), None) for x in shared], right.elements([b.let(at + s, "step")]))
+
+            b.loop(ZERO, minimum(end - at, width), one)
+
+        b.loop(first, end, several, width)
+
+    if part.k <= SECTION:
+        along(ZERO, k)
+        return
+
+    def section(first: Expr) -> None:
+        along(first, minimum(first + SECTION, k))
+        sums.close()
+
+    sums.open()
+    b.loop(ZERO, k, section, SECTION)
+    sums.finish()
+
+
 def _along_k(
-    b: Builder, part: Part, left: _FactorLanes, right: _FactorLanes, step: Callable[[Sequence[Expr], Sequence[Expr]], None],
-    sums: _Sums,
+    b: Builder, part: Part, left: _FactorLanes, right: _FactorLanes, step: _Step, sums: _Sums
 ) -> None:  # fmt: skip
     """The loops over k: a loop for each digit if both factors have the same ones."""
     sizes = [[d.size for d in f.view.axes[-1]] for f in (part.left, part.right)]
     if sizes[0] == sizes[1]:
-        _sections(b, sizes[0], lambda digits: step(digits, digits), sums)
+        _sections(b, sizes[0], lambda digits: step(left.elements(digits), right.elements(digits)), sums)
         return
 
     def each(digits: list[Expr]) -> None:
         (k,) = digits
-        step(b.digits(k, [size for size, _ in left.axis]), b.digits(k, [size for size, _ in right.axis]))
+        xs = left.elements(b.digits(k, [size for size, _ in left.axis]))
+        step(xs, right.elements(b.digits(k, [size for size, _ in right.axis])))
 
     _sections(b, [part.k], each, sums)
 
@@ -227,7 +303,7 @@ class _FactorLanes:
                 coordinates.append(b.let(coordinate, "coordinate"))
             self._coordinates.append(coordinates)
 
-    def elements(self, digits: Sequence[Expr]) -> list[tuple[Expr, Expr | None]]:
+    def elements(self, digits: Sequence[Expr]) -> list[_Element]:
         """The elements at an index of k, 0 where a coordinate is outside, and whether it is inside, where that is in doubt."""
         b, dtype = self.b, self.factor.dtype
         offset = b.let(b.along(self.axis, digits), "offset")

@@ -1,4 +1,5 @@
-"""Elements of arrays in buffers: those of 8 and 16 bits are packed in words, the lowest bits first, as on the host.
+"""Elements of arrays in buffers: integers of 8 and 16 bits are packed in words, the lowest bits first, as on the host; float16
+is a type of memory where the adapter has it (see ``prepared``).
 
 WGSL has no memory of less than 32 bits. Items that store to one word at the same time change their own bits of it by atomic
 operations, so neighbours need no order.
@@ -38,7 +39,7 @@ class ElementMemory:
     @property
     def words(self) -> BoundArray:
         """Its words, or its elements if they are not packed."""
-        return BoundArray(self.name, self.type, self.windows, self.window // 4)
+        return BoundArray(self.name, self.type, self.windows, self.window // (2 if self.dtype == "float16" else 4))
 
     @property
     def bits(self) -> int:
@@ -52,6 +53,8 @@ class ElementMemory:
             return "u32"
         if self.dtype == "float32":
             return "u32" if self.atomic else "f32"
+        if self.dtype == "float16":
+            return "f16"
         wide = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32", "bool": "uint32"}
         return TYPES[wide.get(self.dtype, self.dtype)]
 
@@ -64,8 +67,8 @@ class ElementMemory:
         """The element at an index, u32, as an expression."""
         if not self.bits:
             found = self.words.load(index)
-            if self.dtype == "bool":
-                return f"({found} != 0u)"
+            if self.dtype in ("bool", "float16"):
+                return f"({found} != 0u)" if self.dtype == "bool" else f"f32({found})"
             return f"bitcast<f32>({found})" if self.atomic and self.dtype == "float32" else found
         each = 32 // self.bits
         bits = f"({self.words.load(f'{index} / {each}u')} >> (({index} % {each}u) * {self.bits}u))"
@@ -79,7 +82,7 @@ class ElementMemory:
     def write(self, index: str, value: str) -> list[str]:
         """Statements that store a value at an index, u32."""
         if not self.bits:
-            value = f"u32({value})" if self.dtype == "bool" else value
+            value = {"bool": f"u32({value})", "float16": f"f16({value})"}.get(self.dtype, value)
             value = f"bitcast<u32>({value})" if self.atomic and self.dtype == "float32" else value
             return [self.words.store(index, value)]
         each, mask = 32 // self.bits, (1 << self.bits) - 1
@@ -114,21 +117,26 @@ class QuadMemory:
     @property
     def quads(self) -> BoundArray:
         """Its quads."""
-        return BoundArray(self.name, self.type, self.windows, self.window // (self._bits // 8 * FOUR))
+        return BoundArray(self.name, self.type, self.windows, self.window // (2 if self._half else self._bits // 8) // FOUR)
 
     @property
     def _bits(self) -> int:
+        """Of an element in a word; 32 for elements of vectors."""
         return NARROW.get(self.dtype, 32)
+
+    @property
+    def _half(self) -> bool:
+        return self.dtype == "float16"
 
     @property
     def type(self) -> str:
         """The type of the array's elements in WGSL."""
-        return {8: "u32", 16: "vec2<u32>", 32: f"vec4<{TYPES.get(self.dtype, '')}>"}[self._bits]
+        return {8: "u32", 16: "vec2<u32>", 32: f"vec4<{'f16' if self._half else TYPES.get(self.dtype, '')}>"}[self._bits]
 
     def read(self, quad: str, k: int) -> str:
         """An element of a quad, as an expression."""
         if self._bits == 32:
-            return f"{quad}.{'xyzw'[k]}"
+            return f"f32({quad}.{'xyzw'[k]})" if self._half else f"{quad}.{'xyzw'[k]}"
         word, at = (quad, 8 * k) if self._bits == 8 else (f"{quad}.{'xy'[k // 2]}", 16 * (k % 2))
         if self.dtype == "bool":
             return f"((({word} >> {at}u) & 0xffu) != 0u)"
@@ -139,12 +147,14 @@ class QuadMemory:
     @property
     def held(self) -> str:
         """The type of a variable for an element until it is stored."""
+        if self._half:
+            return "f16"
         return TYPES[self.dtype] if self._bits == 32 else "u32"
 
     def part(self, value: str) -> str:
         """A value as it is held."""
         if self._bits == 32:
-            return value
+            return f"f16({value})" if self._half else value
         word = f"bitcast<u32>({value})" if self.dtype.startswith("int") else f"u32({value})"
         return f"({word} & {(1 << self._bits) - 1:#x}u)"
 

@@ -1,8 +1,8 @@
 """``prepared``: a kernel as WGSL can express it on any adapter.
 
-Elements of half precision are read and stored by their bits, float64 and 64-bit integers as two words of a uint32 array of
-twice the extent, and ``legalized`` rewrites the rest. The 64-bit integers that some adapters have are not used but as the bits
-of float64: lavapipe's compares them with constants wrongly.
+Elements of half precision are read and stored by their bits, but for float16 on adapters that convert it; float64 and 64-bit
+integers are two words of a uint32 array of twice the extent; ``legalized`` rewrites the rest. The 64-bit integers that some
+adapters have are not used but as the bits of float64: lavapipe's compares them with constants wrongly.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ def prepared(function: Function, capabilities: Capabilities, bounds: Mapping[str
     """
     in_words = (*WIDE, "float64") if capabilities.float64 else WIDE
     found = {a.name: a.dtype for a in function.memory if a.dtype in HALVES or a.dtype in in_words}
+    if capabilities.float16:
+        # an array that is read and written stays: a driver may skip the rounding of what it stored and reads
+        native = {a.name for a in function.memory if isinstance(a, SharedArray) or a.access in ("read", "write")}
+        found = {name: of for name, of in found.items() if of != "float16" or name not in native}
     words = {name: (0, 2 * bounds[name][1]) for name, dtype in found.items() if dtype in in_words and name in bounds}
     made = _Bits(function, found).function() if found else function
     return legalized(made, capabilities, {**bounds, **words})

@@ -54,7 +54,7 @@ def _is_item(e: Expr, function: Function) -> bool:
 
 
 def _fits(dtype: str) -> bool:
-    return dtype in NARROW or (dtype in TYPES and dtype != "float64")
+    return dtype in NARROW or dtype == "float16" or (dtype in TYPES and dtype != "float64")
 
 
 class LoopQuads:

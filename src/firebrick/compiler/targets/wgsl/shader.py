@@ -47,6 +47,7 @@ from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray
 from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, float64_of, operation
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW, ElementMemory, QuadMemory
 from firebrick.compiler.targets.wgsl.quads import LoopQuads, in_quads
+from firebrick.compiler.targets.wgsl.subgroups import GLOBALS, PARAMETERS, agreement, moved_together, source, test
 from firebrick.scalar.expr import FLOATS, Expr, local, walk
 
 ITEMS = 64
@@ -133,7 +134,7 @@ class Shader:
 
 def shader(
     function: Function, fences: bool = True, contracts: bool = True, quads: bool = False, fours: Collection[str] | None = None,
-    windows: Sequence[int] = (), window: int = 0,
+    windows: Sequence[int] = (), window: int = 0, subgroup: int = 1,
 ) -> Shader:  # fmt: skip
     """The shader of a kernel.
 
@@ -145,11 +146,14 @@ def shader(
         fours: Scalars that are multiples of four, by which loops of rows are taken in quads; None for no such loops.
         windows: For each array the number of its bindings; by default one.
         window: Bytes of each binding of an array but its last.
+        subgroup: Maximum width of shuffles by subgroup operations; 1 for none.
     """
     own = in_quads(function) if quads else frozenset[str]()
     loops = LoopQuads(function, fours) if fours is not None and not own else None
     counts = tuple(windows) or (1,) * len(function.arrays)
-    return _ShaderPrinter(function, fences, contracts, own, loops, counts, window if max(counts, default=1) > 1 else 0).shader()
+    return _ShaderPrinter(
+        function, fences, contracts, own, loops, counts, window if max(counts, default=1) > 1 else 0, subgroup
+    ).shader()
 
 
 class _ShaderPrinter:
@@ -157,7 +161,7 @@ class _ShaderPrinter:
 
     def __init__(
         self, function: Function, fences: bool, contracts: bool, quads: frozenset[str], loops: LoopQuads | None,
-        windows: tuple[int, ...], window: int,
+        windows: tuple[int, ...], window: int, subgroup: int,
     ) -> None:  # fmt: skip
         self.function, self.fences, self.contracts = function, fences, contracts
         self.loops, self.windows, self.window = loops, windows, window
@@ -175,6 +179,8 @@ class _ShaderPrinter:
         self._count = 0
         self._bounds = 0
         self.exchanges: set[str] = set()
+        self.subgroup = max((s.width for s in statements(function.body) if _by_subgroups(s, subgroup)), default=1)
+        self.by_subgroups = False  # how the statements that are being printed shuffle
         changed = {s.array for s in statements(function.body) if isinstance(s, Atomic | CompareExchange)}
         self.memory: dict[str, ElementMemory] = {}
         for a in function.arrays:
@@ -187,6 +193,8 @@ class _ShaderPrinter:
         f = self.function
         if self.items:
             self._quads(f.body)
+        elif self.subgroup > 1:
+            self._either(f.body)
         else:
             self.block(f.body)
         checks = any(isinstance(s, Check) for s in statements(f.body))
@@ -197,7 +205,7 @@ class _ShaderPrinter:
                 *self._windows("\n".join(self.lines)),
                 "@compute @workgroup_size(" + str(f.group or ITEMS) + ")",
                 "fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,",
-                "        @builtin(local_invocation_index) own: u32) {",
+                f"        @builtin(local_invocation_index) own: u32{PARAMETERS if self.subgroup > 1 else ''}) {{",
                 *self._opening(),
                 *(f"    let {name}: {TYPES[e.dtype]} = {constant(e, opaque=True)};" for e, name in self.constants.items()),
                 *self.lines,
@@ -218,6 +226,15 @@ class _ShaderPrinter:
             self.windows,
             self.window,
         )
+
+    def _either(self, body: Sequence[Statement]) -> None:
+        """The statements twice: with shuffles by subgroup operations, where these do what they should, and without."""
+        for line in (*test(self.subgroup), *agreement()):
+            self.put(line)
+        for self.by_subgroups in (True, False):
+            self.put("if (workgroupUniformLoad(&agreed) == 0u) {" if self.by_subgroups else "} else {")
+            self.inner(body)
+        self.put("}")
 
     def _quads(self, body: Sequence[Statement]) -> None:
         """The statements for each element of a quad, between reads and stores of whole quads."""
@@ -273,7 +290,7 @@ class _ShaderPrinter:
 
     def _globals(self, checks: bool, words: int) -> list[str]:
         f = self.function
-        lines: list[str] = []
+        lines = ["enable f16;"] if any(a.dtype == "float16" for a in f.memory) else []
         count = 0
         for a, bound in zip(f.arrays, self._bound(), strict=True):
             lines += bound.declarations(count, "read" if a.access == "read" else "read_write")
@@ -284,7 +301,8 @@ class _ShaderPrinter:
         for s in f.shared:
             m = self.memory[s.name]
             lines.append(f"var<workgroup> {m.name}: array<{m.type}, {s.extent}>;")
-        lines += [f"var<workgroup> exchange_{t}: array<{t}, {f.group}>;" for t in sorted(self.exchanges)]
+        lines += [f"var<workgroup> {_exchange(t)}: array<{t}, {f.group}>;" for t in sorted(self.exchanges)]
+        lines += GLOBALS if self.subgroup > 1 else ()
         return lines
 
     def _bound(self) -> list[BoundArray]:
@@ -332,8 +350,11 @@ class _ShaderPrinter:
         self.lines.append("    " * self.indent + line)
 
     def block(self, body: Sequence[Statement]) -> None:
-        for s in body:
-            self.statement(s)
+        for s in moved_together(body):
+            if isinstance(s, list):
+                self._shuffle(s)
+            else:
+                self.statement(s)
 
     def inner(self, body: Sequence[Statement]) -> None:
         self.indent += 1
@@ -384,8 +405,6 @@ class _ShaderPrinter:
             case Barrier():
                 self.put("storageBarrier();")
                 self.put("workgroupBarrier();")
-            case Shuffle():
-                self._shuffle(s)
 
     def _for(self, s: For) -> None:
         start, stop = self.values(s.start, s.stop)
@@ -458,15 +477,26 @@ class _ShaderPrinter:
         self.put(f"    if ({tried}.exchanged || {tried}.old_value != {expected}) {{ break; }}")
         self.put("}")
 
-    def _shuffle(self, s: Shuffle) -> None:
-        value, source = self.values(s.value, s.source)
-        kind = TYPES[s.value.dtype]
-        self.exchanges.add(kind)
-        self.put("workgroupBarrier();")  # others may still read what was stored by the shuffle before
-        self.put(f"exchange_{kind}[own] = {value};")
-        self.put("workgroupBarrier();")
-        other = f"(own & ~{s.width - 1}u) | (u32({source}) & {s.width - 1}u)"
-        self.put(f"var v_{s.name}: {kind} = exchange_{kind}[{other}];")
+    def _shuffle(self, together: Sequence[Shuffle]) -> None:
+        """Shuffles from one item."""
+        at, *values = self.values(together[0].source, *(s.value for s in together))
+        width, kind = together[0].width, TYPES[together[0].value.dtype]
+        held = "u32" if kind == "bool" else kind
+        values = [f"u32({v})" for v in values] if kind == "bool" else values
+        many, moved = len(values) > 1, self._fresh("moved")
+        held = f"vec{len(values)}<{held}>" if many else held
+        given = f"{held}({', '.join(values)})" if many else values[0]
+        if self.by_subgroups and _by_subgroups(together[0], self.subgroup):
+            self.put(f"let {moved} = subgroupShuffle({given}, {source(width, f'u32({at})')});")
+        else:
+            self.exchanges.add(held)
+            self.put("workgroupBarrier();")  # others may still read what was stored by the shuffle before
+            self.put(f"{_exchange(held)}[own] = {given};")
+            self.put("workgroupBarrier();")
+            self.put(f"let {moved} = {_exchange(held)}[(own & ~{width - 1}u) | (u32({at}) & {width - 1}u)];")
+        for k, s in enumerate(together):
+            value = f"{moved}.{'xyzw'[k]}" if many else moved
+            self.put(f"var v_{s.name}: {kind} = {f'({value} != 0u)' if kind == 'bool' else value};")
 
     # expressions
 
@@ -522,6 +552,16 @@ def _products_of_sums(nodes: Sequence[Expr], roots: Sequence[Expr]) -> set[Expr]
 def _words(s: ScalarParameter) -> int:
     """The number of words of a scalar."""
     return 2 if s.dtype == "float64" else 1
+
+
+def _by_subgroups(s: Statement, subgroup: int) -> bool:
+    """Whether a statement is a shuffle that subgroup operations of a size may do; what they do to float64 is not measured."""
+    return isinstance(s, Shuffle) and 1 < s.width <= subgroup and s.value.dtype != "float64"
+
+
+def _exchange(kind: str) -> str:
+    """The workgroup memory by which values of a type are exchanged."""
+    return f"exchange_{kind.replace('<', '_').replace('>', '')}"
 
 
 def _word(k: int) -> str:
