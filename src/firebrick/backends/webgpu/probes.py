@@ -194,9 +194,8 @@ def _points(dtype: str) -> Array:
 
 def _same(found: Array, want: Array) -> Array:
     """Where words are the bits of floats; every NaN is equal to every other."""
-    want = np.asarray(want)
-    bits = np.uint32 if want.dtype == np.float32 else np.uint64
-    found = found.view(want.dtype)
+    dtype, bits = (np.float64, np.uint64) if np.asarray(want).dtype == np.float64 else (np.float32, np.uint32)
+    found, want = found.view(dtype), np.asarray(want, dtype)
     same: Array = (found.view(bits) == want.view(bits)) | (np.isnan(found) & np.isnan(want))
     return same
 

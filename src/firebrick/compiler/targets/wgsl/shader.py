@@ -179,7 +179,9 @@ class _ShaderPrinter:
         self._count = 0
         self._bounds = 0
         self.exchanges: set[str] = set()
-        self.subgroup = max((s.width for s in statements(function.body) if _by_subgroups(s, subgroup)), default=1)
+        self.subgroup = max(
+            (s.width for s in statements(function.body) if isinstance(s, Shuffle) and _by_subgroups(s, subgroup)), default=1
+        )
         self.by_subgroups = False  # how the statements that are being printed shuffle
         changed = {s.array for s in statements(function.body) if isinstance(s, Atomic | CompareExchange)}
         self.memory: dict[str, ElementMemory] = {}
@@ -554,9 +556,9 @@ def _words(s: ScalarParameter) -> int:
     return 2 if s.dtype == "float64" else 1
 
 
-def _by_subgroups(s: Statement, subgroup: int) -> bool:
-    """Whether a statement is a shuffle that subgroup operations of a size may do; what they do to float64 is not measured."""
-    return isinstance(s, Shuffle) and 1 < s.width <= subgroup and s.value.dtype != "float64"
+def _by_subgroups(s: Shuffle, subgroup: int) -> bool:
+    """Whether subgroup operations may do a shuffle, if they are right within a width; of float64 that is not measured."""
+    return 1 < s.width <= subgroup and s.value.dtype != "float64"
 
 
 def _exchange(kind: str) -> str:
