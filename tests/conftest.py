@@ -13,8 +13,9 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ if sys.dont_write_bytecode and sys.pycache_prefix is None:
 
 import firebrick as fb
 from firebrick.compiler.cache import system_caches
+from firebrick.compiler.targets.llvm import lower as lowering
 from firebrick.core.config import config
 from firebrick.testing import engines
 from firebrick.testing.engines import DEVICES
@@ -143,6 +145,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+# Kernels of programs that are gone are kept to the end of a file, whose tests compile the same ones again and again; but not
+# where a test replaces something, which may be a part of the compiler.
+lowering.kept = deque(maxlen=1 << 14)
+
+
+def _forgetting(method: Callable[..., None]) -> Callable[..., None]:
+    @wraps(method)
+    def changed(*args: Any, **kwargs: Any) -> None:
+        method(*args, **kwargs)
+        lowering.kept.clear()
+
+    return changed
+
+
+for _name in ("setattr", "delattr", "setitem", "delitem", "undo"):
+    setattr(pytest.MonkeyPatch, _name, _forgetting(getattr(pytest.MonkeyPatch, _name)))
+
+
 def _leave_to_no_later_search() -> None:
     """Free what is garbage, and let later searches for garbage skip all that is there: many tests begin with one."""
     gc.collect()
@@ -180,6 +200,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return (yield)
     finally:
         if nextitem is not None and nextitem.path != item.path:
+            lowering.kept.clear()
             _leave_to_no_later_search()
 
 

@@ -14,9 +14,9 @@ from firebrick.models.resnet import ResidualBlock
 
 
 def test_the_cifar_form_has_its_published_number_of_parameters() -> None:
-    model = fb.models.resnet18()
+    model = fb.models.resnet18(device="meta")
     assert sum(p.size for p in model.parameters()) == 11_173_962
-    assert sum(p.size for p in fb.models.resnet18(1, 7).parameters()) == 11_173_962 - 2 * 9 * 64 - 3 * 513
+    assert sum(p.size for p in fb.models.resnet18(1, 7, device="meta").parameters()) == 11_173_962 - 2 * 9 * 64 - 3 * 513
 
 
 def test_stages_halve_the_image_and_double_the_channels() -> None:

@@ -24,24 +24,34 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
+_AT_ONCE = 1 << 14
+"""Blocks whose words are computed together: what is between the rounds stays in the processor's cache."""
 
 
 def philox(key: Array, first: int, count: int) -> Array:
     """``count`` words of the stream of ``key`` (uint32 [4]: two key words, two stream words) from word ``first`` on."""
     words = _blocks(key, np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)).reshape(-1)
-    drawn: Array = words[first % 4 : first % 4 + count].astype(np.uint32)
-    return drawn
+    return words[first % 4 : first % 4 + count]
 
 
 def philox_at(key: Array, at: Array) -> Array:
     """The words of the stream of ``key`` at any places, int64 of any shape from 0: uint32 of that shape."""
     blocks, which = np.unique(at >> 2, return_inverse=True)
     words: Array = _blocks(key, blocks.astype(np.uint64))[which.reshape(at.shape), at & 3]
-    return words.astype(np.uint32)
+    return words
 
 
 def _blocks(key: Array, block: Array) -> Array:
-    """Blocks of the stream by number, uint64 [n]: their four words each, as uint64 [n, 4]."""
+    """Blocks of the stream by number, uint64 [n]: their four words each, as uint32 [n, 4]."""
+    words = np.empty((len(block), 4), np.uint32)
+    for at in range(0, len(block), _AT_ONCE):
+        for i, word in enumerate(_rounds(key, block[at : at + _AT_ONCE])):
+            words[at : at + _AT_ONCE, i] = word
+    return words
+
+
+def _rounds(key: Array, block: Array) -> tuple[Array, ...]:
+    """The four words of each block, as uint64 [n]."""
     c0, c1 = block & _LOW, block >> _32
     c2, c3 = (np.full(block.shape, int(key[i]), np.uint64) for i in (2, 3))
     k0, k1 = int(key[0]), int(key[1])
@@ -51,7 +61,7 @@ def _blocks(key: Array, block: Array) -> Array:
             (p1 >> _32) ^ c1 ^ np.uint64(k0), p1 & _LOW, (p0 >> _32) ^ c3 ^ np.uint64(k1), p0 & _LOW,
         )  # fmt: skip
         k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
-    return np.stack([c0, c1, c2, c3], -1)
+    return c0, c1, c2, c3
 
 
 def _check_key(key: Any, shape: Any) -> None:

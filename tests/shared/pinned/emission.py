@@ -105,6 +105,7 @@ def forget() -> None:
         for name, value in list(vars(module).items()):
             if hasattr(value, "cache_clear") and name != "_host":
                 value.cache_clear()
+    lower.kept.clear()
     lower._lowered.clear()
     webgpu._shaders.clear()
 

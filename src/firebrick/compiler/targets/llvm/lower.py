@@ -6,6 +6,7 @@ they are part of.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -191,15 +192,18 @@ array is empty."""
 
 
 _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
+kept: deque[Lowered] = deque(maxlen=256)
+"""The kernels that were lowered last. A program that is traced again, after the one before was freed, finds them."""
 
 
 def lower(body: Graph, target: Target) -> Lowered:
-    """The kernels of a body, whose nodes are one group of ``fuse``; equal bodies that are alive have the same."""
-    lines = tuple(n.line for n in body.nodes)  # which faults report
+    """The kernels of a body, whose nodes are one group of ``fuse``; equal bodies have the same while these are alive."""
+    lines = tuple(n.line for n in body.nodes if n.op.indexes is not None)  # which faults report
     key = key_of(body), lines, target, config.compiled_with
     found = _lowered.get(key)
-    if found is None:
+    if found is None or found.doubt:  # a doubt names lines of all nodes
         spec, avals = kinds.spec_of(body), body.avals
         made = EMIT.get(type(spec), naive_form.lowered)(spec, body.inputs, [avals[v] for v in body.outputs], target)
         found = _lowered[key] = replace(made, doubt=doubt(body, spec))
+        kept.append(found)
     return found
