@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -52,40 +53,49 @@ def evaluate(
             elif e.op == "const":
                 values[e] = np.asarray(e.value, e.dtype)
             else:
-                values[e] = apply(e.op, e.dtype, [values[a] for a in e.args], e.value)
+                values[e] = _applied(e.op, e.dtype, [values[a] for a in e.args], e.value)
     return [values[r] for r in roots]
 
 
 def apply(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
     """One node's value from those of its operands."""
     with np.errstate(all="ignore"):
-        if op == "cast":
-            return _cast(args[0], dtype)
-        if op == "bounded":
-            size = int(value.split(":")[0])
-            return np.clip(np.where(args[0] < 0, args[0] + size, args[0]), 0, size - 1)
-        if op == "philox":
-            from firebrick.scalar.elements import philox_word
+        return _applied(op, dtype, args, value)
 
-            key = [load(i, "uint32") for i in range(4)]
-            return evaluate([philox_word(key, load(4, "int64"))], args)[0]
-        if op == "bitcast":
-            return np.ascontiguousarray(args[0]).view(dtype).reshape(args[0].shape)
-        if op in ("low_word", "high_word"):
-            return np.ascontiguousarray(args[0]).view(np.uint32).reshape(*args[0].shape, 2)[..., int(op == "high_word")]
-        if op == "from_words":
-            return np.ascontiguousarray(np.stack(np.broadcast_arrays(*args), -1)).view(np.float64)[..., 0]
-        if op in ("nearest", "nearest_bits"):
-            from firebrick.scalar.expr import by_magic, node
 
-            parts = tuple(load(i, a.dtype.name) for i, a in enumerate(args))
-            return evaluate([by_magic(node(op, dtype, parts))], args)[0]
-        if op == "reduce":
-            return np.asarray(_REDUCE[value](args[0], axis=-1, keepdims=True, dtype=dtype) if value in ("sum", "prod")
-                              else _REDUCE[value](args[0], axis=-1, keepdims=True))  # fmt: skip
-        if dtype in INTEGERS and op in _INTEGER:
-            return _INTEGER[op](*args)
-        return np.asarray(_PLAIN[op](*args)).astype(dtype, copy=False)
+def _applied(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
+    if op == "cast":
+        return _cast(args[0], dtype)
+    if op == "bounded":
+        size = int(value.split(":")[0])
+        return np.clip(np.where(args[0] < 0, args[0] + size, args[0]), 0, size - 1)
+    if op == "philox":
+        return evaluate([_philox_word()], args)[0]
+    if op == "bitcast":
+        return np.ascontiguousarray(args[0]).view(dtype).reshape(args[0].shape)
+    if op in ("low_word", "high_word"):
+        return np.ascontiguousarray(args[0]).view(np.uint32).reshape(*args[0].shape, 2)[..., int(op == "high_word")]
+    if op == "from_words":
+        return np.ascontiguousarray(np.stack(np.broadcast_arrays(*args), -1)).view(np.float64)[..., 0]
+    if op in ("nearest", "nearest_bits"):
+        from firebrick.scalar.expr import by_magic, node
+
+        parts = tuple(load(i, a.dtype.name) for i, a in enumerate(args))
+        return evaluate([by_magic(node(op, dtype, parts))], args)[0]
+    if op == "reduce":
+        return np.asarray(_REDUCE[value](args[0], axis=-1, keepdims=True, dtype=dtype) if value in ("sum", "prod")
+                          else _REDUCE[value](args[0], axis=-1, keepdims=True))  # fmt: skip
+    if dtype in INTEGERS and op in _INTEGER:
+        return _INTEGER[op](*args)
+    return np.asarray(_PLAIN[op](*args)).astype(dtype, copy=False)
+
+
+@cache
+def _philox_word() -> Expr:
+    """The expansion of ``philox``, of operands 0 to 4."""
+    from firebrick.scalar.elements import philox_word
+
+    return philox_word([load(i, "uint32") for i in range(4)], load(4, "int64"))
 
 
 def _cast(x: Array, dtype: str) -> Array:

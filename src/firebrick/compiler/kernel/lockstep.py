@@ -133,7 +133,7 @@ class Lockstep:
 
     def _let(self, s: Let, scope: Scope) -> None:
         if s.value.dtype == "int64" and s.value.op in LINEAR:
-            order = walk([s.value])
+            order = self._order(s.value)  # of elements, which are not linear, indices are left out
             form = scope.linear(order) if all(e.op in LINEAR for e in order) else None
             if form is not None and any(form[1:]):
                 scope.define_linear(s.name, form)
