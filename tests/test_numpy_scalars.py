@@ -122,8 +122,15 @@ NAMES = {n.path: n for n in EXAMPLES}
 COUNTS = {n.path: with_numpy_scalars(n, True)[1] for n in EXAMPLES}
 
 
-@pytest.mark.parametrize("wide", [True, False], ids=["64 bits", "32 bits"])
-@pytest.mark.parametrize("name", [n for n in EXAMPLES if COUNTS[n.path]], ids=lambda n: n.path)
+def in_turn() -> Iterator[Any]:
+    """Each example with each width: each run takes 64 and 32 bits in turn."""
+    for turn, name in enumerate(n for n in EXAMPLES if COUNTS[n.path]):
+        for wide in (True, False):
+            marks = () if wide == (turn % 2 == 0) else pytest.mark.soak
+            yield pytest.param(name, wide, id=f"{name.path}-{64 if wide else 32} bits", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "wide"), list(in_turn()))
 def test_an_example_gives_the_same_with_numpys_scalars(name: Name, wide: bool) -> None:
     test, _ = with_numpy_scalars(name, wide)
     report: list[str] = []

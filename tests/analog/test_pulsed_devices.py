@@ -34,7 +34,7 @@ def pulses(tile: analog.Tile, direction: int, count: int, engine: str = "cpu") -
     )
 
 
-@pytest.mark.parametrize("engine", ["cpu", "numpy"])
+@pytest.mark.parametrize("engine", ["cpu", pytest.param("numpy", marks=pytest.mark.soak)])  # whose bits are compared below
 def test_a_pulse_is_the_formula_of_the_device(model: analog.PulsedDevice, engine: str) -> None:
     device = quiet(model)
     tile = made(device, engine)

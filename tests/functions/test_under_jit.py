@@ -112,8 +112,14 @@ def true_gradients(name: str, names: tuple[str, ...]) -> Exact:
     return exact(lambda: wide_value_and_gradients(CALLS[name], list(names)), "float32")
 
 
-@pytest.mark.parametrize("device", ["numpy", "cpu"])
-@pytest.mark.parametrize("name", [n for n in CALLS if n not in DATA_DEPENDENT])
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        pytest.param(name, device, marks=() if turn % 2 == k else pytest.mark.soak)  # each run takes one of the two, in turn
+        for turn, name in enumerate(n for n in CALLS if n not in DATA_DEPENDENT)
+        for k, device in enumerate(("numpy", "cpu"))
+    ],
+)
 def test_a_function_has_the_same_gradients_under_jit(name: str, device: str) -> None:
     call = CALLS[name]
     names = [n for n in call.tensors if call.arrays[n].dtype.kind == "f"]

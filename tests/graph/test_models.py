@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from combinations import pairs_of
+from combinations import pairs_of, turns_of
 from rounding import Exact, exact
 
 import firebrick as fb
@@ -200,8 +200,7 @@ def test_four_steps_of_training_give_the_same_state_and_one_trace(name: str, dev
     check_training(name, device, dtype, rounded(name, device, dtype))
 
 
-@pytest.mark.parametrize("device", ENGINES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "device"), turns_of(MODELS, ENGINES))
 def test_a_forward_pass_and_gradients_are_the_same(name: str, device: str) -> None:
     if device.startswith("torch"):
         pytest.importorskip("torch", reason="torch, for the engine torch:cpu")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import pairs_of
 
 import firebrick as fb
 from firebrick import nn
@@ -19,7 +20,10 @@ LAYERS: list[tuple[str, dict[str, Any]]] = [
 LAYERS += [("LSTM", {"proj_size": 3, "bidirectional": True}), ("RNN", {"nonlinearity": "relu"})]
 
 
-@pytest.fixture(params=["numpy", "cpu", "torch:cpu"])
+HOMES = ("numpy", "cpu", "torch:cpu")
+
+
+@pytest.fixture(params=HOMES)
 def home(request: pytest.FixtureRequest) -> Any:
     if request.param.startswith("torch"):
         pytest.importorskip("torch", reason="torch, an engine")
@@ -54,9 +58,9 @@ def training(name: str, settings: dict[str, Any], lengths: Any, compiled: bool) 
     return losses, [t.numpy() for t in (y, *(state if isinstance(state, tuple) else (state,)), *model.parameters())]
 
 
-@pytest.mark.parametrize("lengths", [None, [2, 3, 1]])
-@pytest.mark.parametrize(("name", "settings"), LAYERS)
-def test_training_in_jit_has_the_numbers_of_the_loop(home: str, name: str, settings: dict[str, Any], lengths: Any) -> None:
+@pytest.mark.parametrize(("home", "layer", "lengths"), pairs_of(HOMES, LAYERS, [None, [2, 3, 1]]), indirect=["home"])
+def test_training_in_jit_has_the_numbers_of_the_loop(home: str, layer: tuple[str, dict[str, Any]], lengths: Any) -> None:
+    name, settings = layer
     (a, left), (b, right) = (training(name, settings, lengths, compiled) for compiled in (False, True))
     np.testing.assert_allclose(a, b, rtol=1e-12)
     for x, y in zip(left, right, strict=True):

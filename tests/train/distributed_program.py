@@ -54,8 +54,12 @@ TRANSPORT = ("uneven", "a rank without rows", "synchronised", "small buckets", "
 """The ways that between them call every collective, with empty and uneven shares, in one piece and in several."""
 
 
-def compare(*chosen: str, epochs: int = 5) -> None:
-    """Train in the chosen ways, in all by default."""
+LONG = ("sgd", "adamw", "uneven")
+"""Ways that take 50 steps, where others take 20: two updates, and a gradient of uneven parts."""
+
+
+def compare(*chosen: str, epochs: int = 5, short: bool = False) -> None:
+    """Train in the chosen ways, in all by default; those that are not of ``LONG`` for two epochs if ``short``."""
     found = {}
     group = fb.distributed.init()
     device = "cpu:0" if group.rank % 2 == 0 else "numpy:0"  # ranks on unlike engines
@@ -75,13 +79,14 @@ def compare(*chosen: str, epochs: int = 5) -> None:
         if chosen and name not in chosen:
             continue
         distributed.NOTE = 64 if name == "long notes" else 8192
+        taken = 2 if short and name not in LONG else epochs
         strategy = Distributed(device, check_every=1, **how)
-        learner = trained(strategy, epochs=epochs, **options)
+        learner = trained(strategy, epochs=taken, **options)
         if strategy.main:  # which others need not do
             learner.evaluate(DataLoader(ArrayDataset(np.ones((5, 6)), np.arange(5) % 3), 2, dtype="float64"))
         seen = group.all_gather(fb.asarray([float(r.valid_loss or 0.0) for r in learner.history], dtype="float64"))
         if strategy.main:
-            alone = trained(SingleDevice("cpu:0"), epochs=epochs, **options)
+            alone = trained(SingleDevice("cpu:0"), epochs=taken, **options)
             losses = np.abs(np.array([[r.train_loss, r.valid_loss] for r in learner.history], float)
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
@@ -309,7 +314,8 @@ def die(rank: int) -> None:
 
 if __name__ == "__main__":
     {
-        "compare": compare,
+        "compare": lambda: compare(short=True),
+        "compare for 50 steps": compare,
         "hosts": lambda: compare(*HOSTS, epochs=2),  # each epoch calls all that another one does
         "transport": lambda: compare(*TRANSPORT, epochs=2),
         "settings": unlike_settings,

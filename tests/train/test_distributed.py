@@ -39,15 +39,18 @@ def check(said: str, ways: int = 17) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.soak)])
-def test_weights_after_50_steps_are_those_of_one_device(processes: int) -> None:
-    done = launched(processes, "compare")
+@pytest.mark.parametrize(
+    ("processes", "ways"),
+    [(2, "compare"), *(pytest.param(n, "compare for 50 steps", marks=pytest.mark.soak) for n in (2, 4))],
+)
+def test_weights_after_50_steps_are_those_of_one_device(processes: int, ways: str) -> None:
+    done = launched(processes, ways)
     assert done.returncode == 0, done.stdout + done.stderr
     check(done.stdout)
 
 
 # On another transport, the ways that differ in what is sent; over hosts two of them; the others in soak
-EVERYTHING = pytest.param("compare", 17, marks=pytest.mark.soak)
+EVERYTHING = pytest.param("compare for 50 steps", 17, marks=pytest.mark.soak)
 
 
 @pytest.mark.slow

@@ -51,16 +51,46 @@ def test_a_template_computes_the_drawn_problems_that_it_is_valid_for(name: str, 
                 accepted.append(posed)
 
 
-@pytest.mark.slow
-@EVERY
-def test_a_template_computes_with_each_constant_that_it_is_valid_for(name: str) -> None:
+def changes_of(name: str) -> list[dict[str, Any]]:
+    """Constants other than those of the basic problem: each value alone, and some together."""
+    return [*({n: v} for n, values in CASES[name].constants.items() for v in values[1:]), *CASES[name].more]
+
+
+def computed_with(name: str, changes: list[dict[str, Any]]) -> None:
     posed, rng = basic(CASES[name]), np.random.default_rng(0)
     assert posed.valid()
-    single = [{n: v} for n, values in CASES[name].constants.items() for v in values[1:]]
-    for changed in [{}, *single, *CASES[name].more]:
+    for changed in [{}, *changes]:
         other = replace(posed, constants=posed.constants | changed)
         if accepts(other):
             other.agree(rng)
+
+
+ALIKE = [
+    ["convolution", "convolution with operands"],
+    ["gradient of a convolution by its input", "gradient of a convolution by its input, with operands"],
+    ["attention", "gradient of attention by the query", "gradients of attention by key and value"],
+]
+"""Templates with the same constants, which take turns at the values of these."""
+
+
+@pytest.mark.slow
+@EVERY
+def test_a_template_computes_with_each_constant_that_it_is_valid_for(name: str) -> None:
+    changes = changes_of(name)
+    alike = next((names for names in ALIKE if name in names), [name])
+    turn = alike.index(name)
+    computed_with(name, [c for k, c in enumerate(changes) if k % len(alike) == turn or "causal" in c])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [n for names in ALIKE for n in names])
+def test_a_template_that_takes_turns_computes_with_each_constant(name: str) -> None:
+    computed_with(name, changes_of(name))
+
+
+def test_templates_that_take_turns_have_the_same_constants() -> None:
+    for first, *others in ALIKE:
+        assert all(changes_of(n) == changes_of(first) for n in others)
 
 
 @EVERY
