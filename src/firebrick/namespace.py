@@ -361,7 +361,6 @@ from firebrick.graph import (
     scan,
     while_loop,
 )
-from firebrick.interop.imports import register as _register
 from firebrick.random.dropping import dropout
 
 __array_api_version__ = "2024.12"
@@ -772,5 +771,3 @@ def _array_namespace(api_version: str | None = None) -> Any:
 
 # so that no floor imports the root
 _hooks.methods["array_namespace"] = _array_namespace
-
-_register()  # with libraries that compute with tensors of others

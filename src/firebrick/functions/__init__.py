@@ -14,6 +14,7 @@ from firebrick.functions import (
     movement,
     normalisation,
     numpy_functions,
+    registrations,
     searching,
     statistical,
 )
@@ -64,6 +65,7 @@ hooks.methods.update(
         "universal": numpy_functions.universal,
     }
 )
+registrations.register()
 
 __all__ = [
     "activation",

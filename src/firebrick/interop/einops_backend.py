@@ -1,6 +1,6 @@
 """The backend by which einops computes with tensors: einops looks for a subclass of its ``AbstractBackend``.
 
-Imported when einops is; see ``interop.imports``.
+Imported when einops is; see ``functions.registrations``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The functions that opt_einsum calls for tensors, under the names that it calls them by.
 
 It takes them from the module that its table of aliases has for the first part of the name of the tensors' module, which is
-``firebrick``. Imported when opt_einsum is; see ``interop.imports``.
+``firebrick``. Imported when opt_einsum is; see ``functions.registrations``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from extras import need
 
-from firebrick.interop.imports import _Finder, register
+from firebrick.functions.registrations import _Finder, register
 
 
 def run(program: str, *paths: Path) -> str:
@@ -28,6 +28,17 @@ def test_einops_takes_tensors_in_either_order_of_imports(order: str) -> None:
     assert run(f"{order}\nprint(einops.rearrange(fb.ones((2, 3)), 'a b -> b a').shape)") == "(3, 2)"
 
 
+@pytest.mark.parametrize("part", ["train", "nn", "random", "analog"])
+@pytest.mark.parametrize("order", ["import firebrick.{0}, einops", "import einops, firebrick.{0}"])
+def test_einops_takes_tensors_whatever_part_is_imported_first(order: str, part: str) -> None:
+    need("einops")
+    program = (
+        order.format(part)
+        + "\nfrom firebrick.random import normal\nprint(einops.rearrange(normal((2, 3)), 'a b -> b a').shape)"
+    )
+    assert run(program) == "(3, 2)"
+
+
 @pytest.mark.parametrize("order", ["import opt_einsum, firebrick as fb", "import firebrick as fb, opt_einsum"])
 def test_opt_einsum_takes_tensors_in_either_order_of_imports(order: str) -> None:
     assert run(f"{order}\nprint(opt_einsum.contract('ab->ba', fb.ones((2, 3))).shape)") == "(3, 2)"
@@ -38,7 +49,7 @@ def library(folder: Path, registration: str) -> str:
     (folder / "a_library.py").write_text("VALUE = 1\n")
     (folder / "after_it.py").write_text(registration)
     return (
-        "from firebrick.interop.imports import _Finder\n"
+        "from firebrick.functions.registrations import _Finder\n"
         "sys.meta_path.insert(0, _Finder({'a_library': 'after_it', 'not_installed': 'after_it'}))\n"
         "import a_library\n"
         "print(a_library.VALUE, type(a_library.__loader__).__name__, type(a_library.__spec__.loader).__name__)\n"
