@@ -1,6 +1,6 @@
 """A WebGPU device: products, elementwise and row kernels by the engine and by hand-written shaders, attention by its forms, and
 factors and solves by the device and the host, in turns; and what a kernel costs on the host.
-``python -m benchmarks.webgpu``.
+``python -m benchmarks.webgpu``; with ``--variants`` the variants of products instead.
 
 A software driver computes on the processor, in threads of its own, so that the processor time of the process is what a kernel
 costs there, whatever else the machine does. On a GPU the time until the result is there is what counts.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -98,6 +99,49 @@ def product(n: int, rounds: int, device: str) -> dict[str, tuple[float, float]]:
             took[name].append((time.process_time() - start, time.perf_counter() - wall))
     flops = 2e-9 * n**3
     return {name: (flops / median(p for p, _ in t), flops / median(w for _, w in t)) for name, t in took.items()}
+
+
+WORDS = "default, float16 in words"
+"""The kernels of adapters that do not offer float16."""
+
+
+def variants(shape: tuple[int, ...], of: str, rounds: int, device: str) -> dict[str, float]:
+    """Milliseconds of processor time of the variants of a product of matrices of ``shape``, medians of rounds in turns."""
+    home = fb.device(device)
+    groups = home.backend.groups(home)
+    gpu, measured = groups.gpu, groups.gpu.measured
+    width = measured.capabilities.subgroup_sizes[0]
+    names = ["default", SMALLER, "tiles=64x64x8 group=64"]
+    if width > 1:
+        names += [f"subgroup={width} rows=8 columns={n}" for n in (8, 4)]
+    if of == "float16" and measured.capabilities.float16:
+        names += [WORDS, "tiles=128x128x8 group=256 float16"]
+    rng = np.random.default_rng(0)
+    x, y = (fb.astype(fb.asarray(rng.standard_normal(shape).astype(np.float32), device=home), fb.dtype(of)) for _ in range(2))
+    runs = {name: fb.jit(lambda x, y: x @ y) for name in names}
+
+    def run(name: str) -> fb.Tensor:
+        with fb.force_variant("default" if name == WORDS else name):
+            found = runs[name](x, y)
+        gpu.wait()
+        return found
+
+    want = run("default").numpy()
+    for name in names:  # which compiles it
+        if name == WORDS:
+            gpu.measured = replace(measured, capabilities=replace(measured.capabilities, float16=False))
+            groups._made.clear()
+        assert run(name).numpy().tobytes() == want.tobytes(), name
+        if name == WORDS:
+            gpu.measured = measured
+            groups._made.clear()
+    took: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, times in took.items():
+            start = time.process_time()
+            run(name)
+            times.append(time.process_time() - start)
+    return {name: 1e3 * median(times) for name, times in took.items()}
 
 
 ROWS_OF, COLUMNS_OF = 4096, 1024
@@ -294,9 +338,17 @@ def host_time(kernels: int, rounds: int, device: str) -> tuple[float, float]:
 @click.option("--device", default="webgpu:0", show_default=True)
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--size", "sizes", type=int, multiple=True, default=(256, 512, 1024), show_default=True)
-def main(device: str, rounds: int, sizes: tuple[int, ...]) -> None:
+@click.option("--variants", "of_products", is_flag=True, help="Compare the variants of products, and nothing else.")
+def main(device: str, rounds: int, sizes: tuple[int, ...], of_products: bool) -> None:
     """Print GFLOP/s of square products of float32, the times of other kernels, and the host time of a kernel."""
     print(f"{fb.device(device)}: {fb.device(device).backend.properties(fb.device(device))['name']}")
+    if of_products:
+        for of in ("float32", "float16"):
+            for shape in (*((n, n) for n in sizes), (32, 64, 64)):
+                found = variants(shape, of, rounds, device)
+                for name, ms in found.items():
+                    print(f"{of} {shape!s:13} {name:34} {ms:8.2f} ms, {found['default'] / ms:.2f} times as fast as default")
+        return
     step = ITEMS * max(ROWS, COLUMNS)
     if any(n % step or n < step for n in sizes):
         raise click.BadParameter(f"the shader by hand computes products of multiples of {step} rows, at least one")

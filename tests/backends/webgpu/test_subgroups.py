@@ -112,7 +112,9 @@ def test_gradients_of_products_by_subgroups() -> None:
         assert a.numpy().tobytes() == c.numpy().tobytes()
 
 
-@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize(
+    "of", ["float32", "float16", *(pytest.param(of, marks=pytest.mark.slow) for of in ("bfloat16", "int32", "int64", "uint8"))]
+)
 def test_conformance_of_products_by_subgroups(of: str, seed: int) -> None:
     device, count = fb.device(GPU), 0
     with fb.force_variant("subgroup=*"):

@@ -172,7 +172,6 @@ def shaders() -> Iterator[str]:
 
     yield text("statements", legal(statements()))
     yield text("a group", legal(group()))
-    yield text("a group by subgroups", legal(group()), subgroup=32)
     yield text("shuffles from one item", legal(together()), subgroup=8)
     halves = {**INDEX, "x": (0, 100), "y": (0, 100)}
     yield text("memory of float16", prepared(tiled_halves(), replace(CONSERVATIVE_GPU, float16=True), halves))
@@ -206,6 +205,31 @@ def test_shaders_are_as_they_are_written_down() -> None:
     assert [text.splitlines()[0] for text in found] == [text.splitlines()[0] for text in wanted]
     for text, known in zip(found, wanted, strict=True):
         assert text == known
+
+
+def test_shuffles_behind_branches_that_some_items_take_are_no_subgroup_operations() -> None:
+    plain, out = together(), array("float32", "write", "out")
+    n, counts = ScalarParameter("n"), array("int32", "read_write", "counts")
+    store, atomic = Store("out", I, const(1.0, "float32")), Atomic("add", "counts", J, const(1, "int32"))
+    apart: list[Statement] = [
+        If(I < 3, (store,)), For("k", I - I, I, 1, (store,)), While(I < 0, (store,)), Check(I < 100, 0, I), atomic,
+        For("k", J, J + 1, 1, (If(I < J, (store,)),)),
+    ]  # fmt: skip
+    same: list[Statement] = [If(J < 3, (store,)), For("k", J, n.value, 1, (store,)), Barrier(), store]
+
+    def printed(*body: Statement) -> bool:
+        made = replace(plain, body=body, arrays=(out, counts), scalars=(n,))
+        legal = prepared(made, CONSERVATIVE_GPU, INDEX | {"out": (0, 10_000), "counts": (0, 100)})
+        text = shader(legal, subgroup=8).text
+        assert "exchange_" in text
+        assert ("var<workgroup> agreed" in text) is ("subgroupShuffle" in text)
+        return "subgroupShuffle" in text
+
+    for s in apart:
+        assert not printed(s, *plain.body)
+        assert printed(*plain.body, s)
+    for s in same:
+        assert printed(s, *plain.body)
 
 
 if __name__ == "__main__":

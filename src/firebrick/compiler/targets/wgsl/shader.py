@@ -47,7 +47,16 @@ from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray
 from firebrick.compiler.targets.wgsl.operations import TYPES, UNKNOWN_ZERO, constant, fenced, float64_of, operation
 from firebrick.compiler.targets.wgsl.packed_elements import FOUR, NARROW, ElementMemory, QuadMemory
 from firebrick.compiler.targets.wgsl.quads import LoopQuads, in_quads
-from firebrick.compiler.targets.wgsl.subgroups import GLOBALS, PARAMETERS, agreement, moved_together, source, test
+from firebrick.compiler.targets.wgsl.subgroups import (
+    GLOBALS,
+    PARAMETERS,
+    agreement,
+    moved_together,
+    moves,
+    source,
+    test,
+    width_of,
+)
 from firebrick.scalar.expr import FLOATS, Expr, local, walk
 
 ITEMS = 64
@@ -179,9 +188,7 @@ class _ShaderPrinter:
         self._count = 0
         self._bounds = 0
         self.exchanges: set[str] = set()
-        self.subgroup = max(
-            (s.width for s in statements(function.body) if isinstance(s, Shuffle) and _by_subgroups(s, subgroup)), default=1
-        )
+        self.subgroup = width_of(function, subgroup) if subgroup > 1 else 1
         self.by_subgroups = False  # how the statements that are being printed shuffle
         changed = {s.array for s in statements(function.body) if isinstance(s, Atomic | CompareExchange)}
         self.memory: dict[str, ElementMemory] = {}
@@ -488,7 +495,7 @@ class _ShaderPrinter:
         many, moved = len(values) > 1, self._fresh("moved")
         held = f"vec{len(values)}<{held}>" if many else held
         given = f"{held}({', '.join(values)})" if many else values[0]
-        if self.by_subgroups and _by_subgroups(together[0], self.subgroup):
+        if self.by_subgroups and moves(together[0], self.subgroup):
             self.put(f"let {moved} = subgroupShuffle({given}, {source(width, f'u32({at})')});")
         else:
             self.exchanges.add(held)
@@ -554,11 +561,6 @@ def _products_of_sums(nodes: Sequence[Expr], roots: Sequence[Expr]) -> set[Expr]
 def _words(s: ScalarParameter) -> int:
     """The number of words of a scalar."""
     return 2 if s.dtype == "float64" else 1
-
-
-def _by_subgroups(s: Shuffle, subgroup: int) -> bool:
-    """Whether subgroup operations may do a shuffle, if they are right within a width; of float64 that is not measured."""
-    return 1 < s.width <= subgroup and s.value.dtype != "float64"
 
 
 def _exchange(kind: str) -> str:
