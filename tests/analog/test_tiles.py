@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import tracemalloc
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import analog
+from firebrick.analog import matvec
 from firebrick.core.errors import ConfigError, DeviceMismatchError, DTypeError, OperandError, OutOfRangeError, ShapeError
 
 RNG = np.random.default_rng(11)
@@ -51,6 +53,29 @@ def test_a_product_of_the_backward_pass_has_no_bound_management() -> None:
     want = np.stack([witness.product(v.astype(float), W.T.astype(float), io, bounded=False) for v in d])
     np.testing.assert_allclose(got, want, atol=2e-6)
     assert np.any(np.abs(want - d @ W) > 0.1)  # some are clipped
+
+
+@pytest.mark.parametrize("least", [0, 1 << 40], ids=["program", "eager"])
+@pytest.mark.parametrize(
+    "io",
+    [
+        {}, {"is_perfect": True}, {"ir_drop": 1.0}, {"w_noise": 0.1, "w_noise_type": analog.WeightNoiseType.PCM_READ},
+        {"mv_type": analog.AnalogMVType.POS_NEG_SEPARATE, "w_read_asymmetry_dtod": 0.5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_backward_product_is_the_forward_one_of_the_transposed_weights(
+    io: dict[str, Any], least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matvec, "COMPILED", least)
+    periphery = analog.IOParameters(out_res=0.0, bound_management=analog.BoundManagementType.NONE, **io)
+    tile = analog.Tile(3, 5, analog.RPUConfig(analog.FloatingPointDevice(), periphery, periphery), seed=5)
+    other = analog.Tile(5, 3, tile.config, seed=5)
+    tile.set_weights(W)
+    other.set_weights(W.T)
+    other.drawn_forward, other.generator = tile.drawn_backward, copy.deepcopy(tile.generator)
+    d = fb.asarray(RNG.normal(size=(4, 3)).astype(np.float32))
+    np.testing.assert_allclose(tile.backward(d).numpy(), other(d).numpy(), atol=1e-6)
 
 
 def test_noise_is_equal_on_engines_and_new_in_each_product() -> None:

@@ -187,8 +187,8 @@ class InferenceTile(Tile):
         found = inside_jvp(d, partial(self._transposed, weights, factor), io.is_perfect)
         if found is None:
             with no_grad():
-                scaled, transposed = d if factor is None else d * factor, matrix_transpose(weights)
-            x = self._product(scaled, transposed, io, self.drawn_backward, "average_error", False)
+                scaled = d if factor is None else d * factor
+            x = self._product(scaled, weights, io, self.drawn_backward, "average_error", False)
             found = x, partial(exact_backward, weights=weights, factor=factor, io=io)
         if grad_enabled() and (d.node is not None or weights.node is not None):
             hooks.record(transposed_product(None, factor, io), (d, weights), {}, (found[0],))

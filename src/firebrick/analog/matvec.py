@@ -113,9 +113,9 @@ COMPILED = 1 << 22
 
 def analog_product(
     x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, average: Tensor | None, bounded: bool = True,
-    first: int = 0,
+    first: int = 0, backward: bool = False,
 ) -> Tensor:  # fmt: skip
-    """W x through the periphery, for each row of x.
+    """W x through the periphery, for each row of x; or Wᵀ x.
 
     Args:
         x: Vectors [samples, columns].
@@ -126,30 +126,34 @@ def analog_product(
         average: For AVERAGE_ABS_MAX, the scale of each vector, [samples, 1].
         bounded: Whether there is bound management.
         first: Number of the first vector, where x is a share of a batch: the noise of a vector is that of its number.
+        backward: Whether the product is Wᵀ x, of x [samples, rows], and drawn for it. Programs read transposed matrices
+            where they are, but copy operands that are not row-major.
 
     Returns:
-        [samples, rows].
+        [samples, rows], or [samples, columns].
     """
     large = x.shape[0] * weights.size >= COMPILED
     if not large or hooks.trace() is not None or hooks.levels:
-        return _product(x, weights, drawn, key, average, io, bounded, first)
-    found: Tensor = _program(io, bounded, first, x.aval, weights.aval, x.device.name)(x, weights, drawn, key, average)
+        return _product(x, weights, drawn, key, average, io, bounded, first, backward)
+    program = _program(io, bounded, first, backward, x.aval, weights.aval, x.device.name)
+    found: Tensor = program(x, weights, drawn, key, average)
     return found
 
 
 @lru_cache(maxsize=256)
-def _program(io: IOParameters, bounded: bool, first: int, *_of_operands: Any) -> Any:
+def _program(io: IOParameters, bounded: bool, first: int, backward: bool, *_of_operands: Any) -> Any:
     """A product as a program, one for each shape."""
-    return jit(partial(_product, io=io, bounded=bounded, first=first))
+    return jit(partial(_product, io=io, bounded=bounded, first=first, backward=backward))
 
 
 def _product(
-    x: Tensor, weights: Tensor, drawn: Drawn, key: Tensor, average: Tensor | None, io: IOParameters, bounded: bool, first: int
-) -> Tensor:
+    x: Tensor, weights: Tensor, drawn: Drawn, key: Tensor, average: Tensor | None, io: IOParameters, bounded: bool, first: int,
+    backward: bool,
+) -> Tensor:  # fmt: skip
     if io.is_perfect:
-        return _scaled_back(matmul(x, matrix_transpose(weights)), io)
+        return _scaled_back(matmul(x, _factor(weights, backward)), io)
     scale = _scale(x, io, io.noise_management, average)
-    run = partial(_once, x, weights, io, drawn, key, first)
+    run = partial(_once, x, weights, io, drawn, key, first, backward)
     zero = asarray(0, device=x.device)
     if not bounded or io.bound_management is BoundManagementType.NONE or io.out_bound == 0.0:
         return _scaled_back(run(scale, zero)[0] * scale, io)
@@ -175,6 +179,11 @@ def _product(
     state = (y * scale, second, reductions, active, zero + 1)
     found: Tensor = while_loop(more, again, state)[0]
     return _scaled_back(found, io)
+
+
+def _factor(weights: Tensor, backward: bool) -> Tensor:
+    """The matrix that vectors are multiplied by, as rows: Wᵀ, or W."""
+    return weights if backward else matrix_transpose(weights)
 
 
 def _scaled_back(y: Tensor, io: IOParameters) -> Tensor:
@@ -212,8 +221,9 @@ def _converted(v: Tensor, step: float, stochastic: Tensor | None) -> Tensor:
 
 
 def _once(
-    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, first: int, scale: Tensor, repetition: Tensor
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, key: Tensor, first: int, backward: bool, scale: Tensor,
+    repetition: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """One product before it is scaled back, and which vectors, [samples, 1], had an output clipped."""
     noise = Noise(key, repetition, first)
     x = x / scale
@@ -224,12 +234,13 @@ def _once(
     if io.inp_asymmetry != 0.0:
         x = where(x < 0.0, x * (1.0 - io.inp_asymmetry), x)
     if io.mv_type is AnalogMVType.ONE_PASS:
-        return _digital(_currents(x, weights, io, drawn, noise, 2), io, drawn, noise, 4)
+        return _digital(_currents(x, weights, io, drawn, noise, backward, 2), io, drawn, noise, 4)
     of_negative = weights
     if "read_asymmetry" in drawn:
-        of_negative = weights * drawn["read_asymmetry"]
-    up = _currents(maximum(x, 0.0), weights, io, drawn, noise, 2)
-    down = _currents(minimum(x, 0.0), of_negative, io, drawn, noise, 3)
+        asymmetry = drawn["read_asymmetry"]
+        of_negative = weights * (matrix_transpose(asymmetry) if backward else asymmetry)
+    up = _currents(maximum(x, 0.0), weights, io, drawn, noise, backward, 2)
+    down = _currents(minimum(x, 0.0), of_negative, io, drawn, noise, backward, 3)
     if io.mv_type is AnalogMVType.POS_NEG_SEPARATE:
         return _digital(up + down, io, drawn, noise, 4)
     y, clipped = _digital(up, io, drawn, noise, 4)
@@ -237,27 +248,29 @@ def _once(
     return y + z, clipped | also
 
 
-def _currents(x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, noise: Noise, stage: int) -> Tensor:
+def _currents(
+    x: Tensor, weights: Tensor, io: IOParameters, drawn: Drawn, noise: Noise, backward: bool, stage: int
+) -> Tensor:  # fmt: skip
     """Currents of the outputs, before the noise of the outputs."""
-    transposed = matrix_transpose(weights)
-    y = matmul(x, transposed)
+    factor = _factor(weights, backward)
+    y = matmul(x, factor)
     if io.ir_drop > 0.0:
         n = x.shape[1]
         places = 1.0 - (1.0 - astype(arange(n, device=x.device), float32) / n) ** 2
-        load = matmul(absolute(x), absolute(transposed)) * (n / io.ir_drop_g_ratio)
+        load = matmul(absolute(x), _factor(absolute(weights), backward)) * (n / io.ir_drop_g_ratio)
         share = load * (load * (load * 0.05 - 0.2) + 0.5)
-        y = y - share * matmul(x * places, transposed) * io.ir_drop
+        y = y - share * matmul(x * places, factor) * io.ir_drop
     if io.v_offset_std > 0.0 or io.r_series > 0.0:
         y = _offset(y, x, io, drawn)
     if io.w_noise > 0.0 and io.w_noise_type is WeightNoiseType.ADDITIVE_CONSTANT:
         norm = sqrt(total(x * x, axis=1, keepdims=True))
         y = y + noise.normal(stage, y.shape) * norm * io.w_noise
     elif io.w_noise > 0.0 and io.w_noise_type is WeightNoiseType.PCM_READ:
-        y = y + noise.normal(stage, y.shape) * sqrt(matmul(x * x, absolute(transposed))) * io.w_noise
+        y = y + noise.normal(stage, y.shape) * sqrt(matmul(x * x, _factor(absolute(weights), backward))) * io.w_noise
     slope = drawn.get("nonlinearity")
     if slope is not None:
-        factor = ((mean(slope) + io.r_series) * (io.slope_calibration * io.out_bound) + 1.0) ** 2
-        y = y * factor / (absolute(y * slope) + 1.0)
+        calibration = ((mean(slope) + io.r_series) * (io.slope_calibration * io.out_bound) + 1.0) ** 2
+        y = y * calibration / (absolute(y * slope) + 1.0)
     if io.out_asymmetry != 0.0:
         y = where(y < 0.0, y * (1.0 - io.out_asymmetry), y)
     return y

@@ -173,22 +173,21 @@ class Tile(Module):
         if found is None:
             with no_grad():
                 scaled = vectors if self.scale is None else vectors * self.scale
-                transposed = matrix_transpose(self.weight)
-            x = self._product(scaled, transposed, io, self.drawn_backward, "average_error", False, before)
+            x = self._product(scaled, self.weight, io, self.drawn_backward, "average_error", False, before)
             found = x, partial(exact_backward, weights=self.weight, factor=self.scale, io=io)
         if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
             hooks.record(transposed_product(None, self.scale, io), (vectors, self.weight), {}, (found[0],))
         return found
 
     def _product(
-        self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, bounded: bool, before: int = 0
+        self, x: Tensor, weights: Tensor, io: IOParameters, drawn: Any, average: str, forward: bool, before: int = 0
     ) -> Tensor:
         with no_grad():
             if io.is_perfect:
-                return analog_product(x, weights, io, {}, x, None)
+                return analog_product(x, weights, io, {}, x, None, backward=not forward)
             scale = self._average(x, io, average) if getattr(self, average) is not None else None
             key = self.generator.key(device=x.device)
-            return analog_product(x, weights, io, dict(drawn), key, scale, bounded, before)
+            return analog_product(x, weights, io, dict(drawn), key, scale, forward, before, not forward)
 
     def _average(self, x: Tensor, io: IOParameters, name: str) -> Tensor:
         """The running mean of the largest absolute inputs at each vector; in training it goes on."""
