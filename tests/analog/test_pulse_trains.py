@@ -26,6 +26,7 @@ from firebrick.analog.pulse_trains import (
 from firebrick.analog.pulsed_update import fitting, rounded
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
 from firebrick.core.dtypes import float32, int64, uint32
+from firebrick.ops import OPS
 
 ENGINES = ("cpu", "numpy")
 
@@ -186,6 +187,29 @@ def by_samples(words: Any, made: Trains) -> Any:
         count[b] += 1
     assert fires.sum() == sum(int(v).bit_count() for v in bits.ravel())  # and in no others
     return fires
+
+
+@pytest.mark.parametrize("most", [1, 3, 6, 32, 70])
+def test_a_line_fires_in_a_slot_where_the_word_of_its_address_is_below_its_level(most: int) -> None:
+    rng = np.random.default_rng(most)
+    samples, lines, room = 11, 3, -(-most // 32)
+    length = rng.integers(0, most + 1, samples)
+    values, key = fb.asarray(rng.normal(size=(samples, lines)).astype(np.float32)), fb.random.Generator(most).key()
+    factor, scale = fb.full((samples,), 1 << 30, dtype=int64), fb.full((samples, 2), 2.0**12.5, dtype=float32)
+    start, first, _, used = arranged(fb.asarray(length), samples * room)
+    needed = fb.full((samples * room,), 0xFFFFFFFF, dtype=uint32)
+    fires, negative = trains(values, factor, scale, key, 0, False, fb.asarray(length), start, first, used, needed)
+    level = levels(values, factor, scale, key, 0, False).numpy()
+    stream = OPS["random_bits"].reference(key.numpy(), shape=(4 * 32 * 3 * lines * room,), offset=0)
+    words = stream.reshape(room, 3, 32, lines, 4)  # 32 slots of a sample, four samples, block, line, word of a block
+    at = dict.fromkeys(range(samples), 0)
+    for w, slot, b in places(length, samples * room):
+        part, s = divmod(at[b], 32)
+        word = words[part, b // 4, s, :, b % 4] if s < 4 else words[part, b // 4, 4 + 7 * (b % 4) + s // 4 - 1, :, s % 4]
+        np.testing.assert_array_equal(fires.numpy()[w] >> slot & 1, word < level[b])
+        np.testing.assert_array_equal(negative.numpy()[w] >> slot & 1, values.numpy()[b] < 0.0)
+        at[b] += 1
+    assert 0 < sum(at.values()) == length.sum()
 
 
 @pytest.mark.parametrize("most", [1, 5, 31, 32, 100])

@@ -503,7 +503,8 @@ def _check_finite(name: str, **given: Any) -> None:
         return
     for what, value in given.items():
         if isinstance(value, Tensor):
-            good = bool(all_of(isfinite(value.detach())).item())
+            host = value.device.backend.host_memory(value.device)
+            good = bool(np.isfinite(value.numpy()).all() if host else all_of(isfinite(value.detach())).item())
             shown = describe(what, value)
         else:
             good, shown = abs(value) <= float(np.finfo(np.float32).max), f"{what}={value!r:.40}"
