@@ -200,13 +200,13 @@ def test_a_line_fires_in_a_slot_where_the_word_of_its_address_is_below_its_level
     needed = fb.full((samples * room,), 0xFFFFFFFF, dtype=uint32)
     fires, negative = trains(values, factor, scale, key, 0, False, fb.asarray(length), start, first, used, needed)
     level = levels(values, factor, scale, key, 0, False).numpy()
-    stream = OPS["random_bits"].reference(key.numpy(), shape=(4 * 32 * 3 * lines * room,), offset=0)
-    words = stream.reshape(room, 3, 32, lines, 4)  # 32 slots of a sample, four samples, block, line, word of a block
+    stream = OPS["random_bits"].reference(key.numpy(), shape=(4 * 36 * 3 * lines * room,), offset=0)
+    words = stream.reshape(room, 3, 36, lines, 4)  # 32 slots of a sample, four samples, block, line, word of a block
     at = dict.fromkeys(range(samples), 0)
     for w, slot, b in places(length, samples * room):
         part, s = divmod(at[b], 32)
-        word = words[part, b // 4, s, :, b % 4] if s < 4 else words[part, b // 4, 4 + 7 * (b % 4) + s // 4 - 1, :, s % 4]
-        np.testing.assert_array_equal(fires.numpy()[w] >> slot & 1, word < level[b])
+        block, word = (s, b % 4) if length[b] <= 4 else (4 + 8 * (b % 4) + s // 4, s % 4)
+        np.testing.assert_array_equal(fires.numpy()[w] >> slot & 1, words[part, b // 4, block, :, word] < level[b])
         np.testing.assert_array_equal(negative.numpy()[w] >> slot & 1, values.numpy()[b] < 0.0)
         at[b] += 1
     assert 0 < sum(at.values()) == length.sum()

@@ -37,6 +37,8 @@ FULL = 1 << 32
 """The level of a line that always fires."""
 WORD = 32
 """Slots of a word of a train."""
+SHORT = 4
+"""Most slots of a sample that shares blocks of random words with its neighbours."""
 STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
 """Pulse types whose counts are those of coincidences in random trains."""
 MOST_SLOTS = 65536
@@ -304,37 +306,38 @@ def driven(
     """What a line does in a sample's part of a word.
 
     Returns:
-        The number of slots, 0 for a sample without a slot that is needed; which 32 slots of the sample they are; the number
-        of the first one in the word; their bits where the line may fire, and where it is negative; and the largest random
-        word for which it fires.
+        The number of slots of a short sample, and of another one, 0 without a slot that is needed; the number of the first one
+        in the word; their bits where the line may fire, and where it is negative; and the largest random word for which it
+        fires.
     """
-    slots, part, shift, bits, falling, largest = 0, 0, 0, word_of(0), word_of(0), word_of(0)
+    few, many, shift, bits, falling, largest = 0, 0, 0, word_of(0), word_of(0), word_of(0)
     if b < length.shape[0] and start[b] < WORD * (w + 1):
-        before, some, own = part_of(start, length, b, w)
+        _, slots, own = part_of(start, length, b, w)
         if (own & needed) != word_of(0):
-            slots, part, shift = some, before >> 5, max(start[b] - WORD * w, 0)
+            short = length[b] <= SHORT
+            few, many, shift = slots if short else 0, 0 if short else slots, max(start[b] - WORD * w, 0)
             falling = own if values[b, line] < 0.0 else word_of(0)
             level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
             bits = own if level > 0 else word_of(0)
             largest = word_of(max(level - 1, 0))
-    return slots, part, shift, bits, falling, largest
+    return few, many, shift, bits, falling, largest
 
 
 @kernel.function
-def later_slots(key: Any, block: Any, lines: Any, slots: Any, largest: Any) -> Any:
-    """The slots of a sample from the fifth on in which a line fires; other arguments as of ``trains``.
+def long_train(key: Any, block: Any, lines: Any, slots: Any, largest: Any) -> Any:
+    """The slots of a sample that is not short in which a line fires.
 
     Args:
         key: Of the random numbers.
-        block: Of the first four of these slots.
+        block: Of its first four slots.
         lines: Number of lines.
         slots: Of the sample.
         largest: As of ``driven``.
     """
     found = word_of(0)
-    for q in range(1, (slots + 3) >> 2):
+    for q in range((slots + 3) >> 2):
         for c in kernel.unrolled(4):
-            if kernel.random_bits(key, 4 * (block + (q - 1) * lines) + c) <= largest:
+            if kernel.random_bits(key, 4 * (block + q * lines) + c) <= largest:
                 found = found | (word_of(1) << word_of(4 * q + c))
     return found
 
@@ -351,58 +354,56 @@ def trains(
 
     Arguments are as of ``levels``. Samples without a slot that is needed get no pulses.
 
-    Four neighbouring samples have 32 blocks of four random words for each line and each 32 of their slots. Word k of block
-    s < 4 is that of slot s of sample k, so four trains of one slot need one block; the words of blocks 4 + 7 k to 10 + 7 k are
-    those of slots 4 to 31 of sample k. Block j is number ((w · fours + four) · 32 + j) · lines + line, where w counts 32 slots
-    of the sample each: it does not depend on lengths.
+    Four neighbouring samples have 36 blocks of four random words for each line and each 32 of their slots. Word k of block
+    s < 4 is that of slot s of sample k, if that is short (``SHORT``): so four trains of one slot need one block. The words of
+    the other samples are those of blocks 4 + 8 k to 11 + 8 k, one after the other. Block j is number
+    ((w · fours + four) · 36 + j) · lines + line, where w counts 32 slots of the sample each.
     """
     w, line = kernel.index()
     firing, falling = word_of(0), word_of(0)
     if w < used[0] and needed[w] != word_of(0):
         lines, fours = values.shape[1], (length.shape[0] + 3) >> 2
         four = first[w] >> 2
+        part = max(WORD * w - start[first[w]], 0) >> 5  # of the first sample; if it is above 0, there is no other one
         while four < fours and start[4 * four] < WORD * (w + 1):
             end = WORD
             if 4 * four + 4 < length.shape[0]:
                 end = min(start[4 * four + 4] - WORD * w, WORD)
             if (needed[w] & lowest(end) & ~lowest(max(start[4 * four] - WORD * w, 0))) != word_of(0):
-                most, part = 0, 0
-                a_slots, a_part, a_shift, a_bits, a_falling, a = driven(
+                block = 36 * (part * fours + four) * lines + line
+                a_few, a_many, a_shift, a_bits, a_falling, a = driven(
                     values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 0, w, line
                 )
-                most, part, falling = max(most, a_slots), part + a_part, falling | a_falling
-                b_slots, b_part, b_shift, b_bits, b_falling, b = driven(
+                b_few, b_many, b_shift, b_bits, b_falling, b = driven(
                     values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 1, w, line
                 )
-                most, part, falling = max(most, b_slots), part + b_part, falling | b_falling
-                c_slots, c_part, c_shift, c_bits, c_falling, c = driven(
+                c_few, c_many, c_shift, c_bits, c_falling, c = driven(
                     values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 2, w, line
                 )
-                most, part, falling = max(most, c_slots), part + c_part, falling | c_falling
-                d_slots, d_part, d_shift, d_bits, d_falling, d = driven(
+                d_few, d_many, d_shift, d_bits, d_falling, d = driven(
                     values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 3, w, line
                 )
-                most, part, falling = max(most, d_slots), part + d_part, falling | d_falling
-                block = 32 * (part * fours + four) * lines + line
-                a_found, b_found, c_found, d_found = word_of(0), word_of(0), word_of(0), word_of(0)
-                for s in range(min(most, 4)):
-                    bit = word_of(1) << word_of(s)
-                    a_found = a_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 0) <= a else word_of(0))
-                    b_found = b_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 1) <= b else word_of(0))
-                    c_found = c_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 2) <= c else word_of(0))
-                    d_found = d_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 3) <= d else word_of(0))
-                if a_slots > 4:
-                    a_found = a_found | later_slots(key, block + 4 * lines, lines, a_slots, a)
-                firing = firing | ((a_found << word_of(a_shift)) & a_bits)
-                if b_slots > 4:
-                    b_found = b_found | later_slots(key, block + 11 * lines, lines, b_slots, b)
-                firing = firing | ((b_found << word_of(b_shift)) & b_bits)
-                if c_slots > 4:
-                    c_found = c_found | later_slots(key, block + 18 * lines, lines, c_slots, c)
-                firing = firing | ((c_found << word_of(c_shift)) & c_bits)
-                if d_slots > 4:
-                    d_found = d_found | later_slots(key, block + 25 * lines, lines, d_slots, d)
-                firing = firing | ((d_found << word_of(d_shift)) & d_bits)
+                falling = falling | a_falling | b_falling | c_falling | d_falling
+                if (a_bits | b_bits | c_bits | d_bits) != word_of(0):  # of inputs that are one-hot, few lines fire
+                    a_found, b_found, c_found, d_found = word_of(0), word_of(0), word_of(0), word_of(0)
+                    for s in range(max(a_few, b_few, c_few, d_few)):
+                        bit = word_of(1) << word_of(s)
+                        a_found = a_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 0) <= a else word_of(0))
+                        b_found = b_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 1) <= b else word_of(0))
+                        c_found = c_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 2) <= c else word_of(0))
+                        d_found = d_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 3) <= d else word_of(0))
+                    if a_many > 0:
+                        a_found = long_train(key, block + 4 * lines, lines, a_many, a)
+                    firing = firing | ((a_found << word_of(a_shift)) & a_bits)
+                    if b_many > 0:
+                        b_found = long_train(key, block + 12 * lines, lines, b_many, b)
+                    firing = firing | ((b_found << word_of(b_shift)) & b_bits)
+                    if c_many > 0:
+                        c_found = long_train(key, block + 20 * lines, lines, c_many, c)
+                    firing = firing | ((c_found << word_of(c_shift)) & c_bits)
+                    if d_many > 0:
+                        d_found = long_train(key, block + 28 * lines, lines, d_many, d)
+                    firing = firing | ((d_found << word_of(d_shift)) & d_bits)
             four += 1
     fires[w, line] = firing
     negative[w, line] = falling
