@@ -264,7 +264,6 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
     quads = room and len(grid) == 1 and grid[0] >= QUADS
     capabilities = driver.capabilities_of(f)
     fours = _fours(s) if room and max(elements) >= ROWS_OF_QUADS else None
-    capabilities = driver.capabilities
     if driver.processor and quads and in_quads(f):  # lavapipe takes 1.15 times as long to read four float16 as two words
         capabilities = replace(capabilities, float16=False)
     for numbers in (rounded, ([(v, v) for v in s.scalars], [(0, n - 1) for n in grid], [(0, n) for n in elements])):
@@ -276,7 +275,7 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
                 made = prepared(f, capabilities, _bounds(f, *numbers))
                 window = 0 if limit is None else window_bytes(limit)
                 found = shader(
-                    made, True, driver.contracts, quads, fours, windows, window, driver.capabilities.subgroup_sizes[0]
+                    made, True, driver.contracts, quads, fours, windows, window, capabilities.subgroup_sizes[0]
                 )
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
