@@ -26,7 +26,7 @@ from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.scalar.expr import FLOATS, Expr, absolute, const, kept, load, local, minimum, select, walk
 from firebrick.scalar.storage import computed
 
-LEAST_FLOPS = 1 << 20
+LEAST_FLOPS = 1 << 18
 """Minimum work for which blocks pay: their code takes longer to compile."""
 SECTION = 128
 """Maximum number of products that are summed one after the other."""
