@@ -108,7 +108,7 @@ def heavy_shapes_eager() -> Turn:
     return lambda n: fb.softmax(fb.ones((400, 4000 + n)))
 
 
-@case(turns=500, warm=100)
+@case(turns=500, warm=150)  # 128 shaders are kept
 def functions() -> Turn:
     def turn(n: int) -> None:
         weight = fb.ones(700)

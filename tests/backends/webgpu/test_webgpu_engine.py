@@ -15,6 +15,7 @@ import pytest
 import firebrick as fb
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
+from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.replay import LEAST as LONG_TABLE
 from firebrick.backends.webgpu.replay import LaunchTable
 from firebrick.testing.large import check_large
@@ -391,3 +392,42 @@ def test_an_index_beyond_32_bits_is_reported_as_what_is_known_of_it(index: int, 
     for run in (lambda: fb.take(x, at, axis=0), lambda: fb.jit(lambda a, b: fb.take(a, b, axis=0) * 2.0)(x, at)):
         with pytest.raises(IndexError, match=rf"Received: {shown}, "):
             run()
+
+
+def test_compiled_shaders_of_dropped_programs_are_freed_but_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = fb.device(GPU).backend.groups(fb.device(GPU)).gpu
+    compiled, count = Gpu._compiled, 0
+
+    def counted(self: Gpu, *more: object) -> object:
+        nonlocal count
+        count += 1
+        return compiled(self, *more)
+
+    monkeypatch.setattr(Gpu, "_compiled", counted)
+    x = fb.ones(3, device=GPU)
+    gc.collect()
+    before = len(gpu._pipelines)
+    for n in range(150):
+        assert fb.jit(lambda v, n=n: v * 2.0 + (n + 0.25))(x).numpy()[0] == n + 2.25
+    gc.collect()
+    assert count >= 150
+    assert len(gpu._pipelines) - before <= 64
+
+
+def test_the_kernels_of_a_program_are_compiled_once_though_more_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    compiled = Gpu._compiled
+    monkeypatch.setattr(Gpu, "_compiled", lambda self, text, *more: [texts.append(text), compiled(self, text, *more)][1])
+
+    def function(x: fb.Tensor) -> fb.Tensor:
+        for n in range(80):
+            x = fb.cumulative_sum(x * (1.0 + n / 128), axis=0) - x  # a kernel of its own
+        return x
+
+    x = fb.asarray(np.array([1.0, 0.5, 0.25], np.float32), device=GPU)
+    f = fb.jit(function)
+    first = f(x).numpy()
+    assert len(texts) == len(set(texts)) > 64
+    texts.clear()
+    np.testing.assert_array_equal(f(x).numpy(), first)
+    assert not texts

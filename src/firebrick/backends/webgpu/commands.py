@@ -13,13 +13,13 @@ import os
 import sys
 import threading
 from array import array
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from itertools import accumulate
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
@@ -38,8 +38,8 @@ from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompile
 
 BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
-_PIPELINES = 512
-"""Maximum number of compiled shaders that are kept; programs keep their own."""
+_PIPELINES = 64
+"""Maximum number of compiled shaders that are kept when no program has them any more: each takes 0.4 MiB on lavapipe."""
 _SMALL, _TOGETHER = 1 << 16, 256
 """Maximum bytes of an array that is read with others by one wait, and maximum number of these."""
 UNPROVED = 1 << 22
@@ -145,7 +145,8 @@ class Gpu:
         self._dropped: set[int] = set()  # batches that an interrupt or an error kept from being submitted
         self._held: list[Any] = []  # what recorded commands use, until they are submitted
         self._table = LaunchTable(self._native)  # of the open pass
-        self._pipelines: OrderedDict[tuple[str, tuple[bool, ...]], Pipeline] = OrderedDict()
+        self._pipelines: WeakValueDictionary[tuple[str, tuple[bool, ...]], Pipeline] = WeakValueDictionary()
+        self._last: deque[Pipeline] = deque(maxlen=_PIPELINES)
         self._faults: Any = None
         self._empty: Lease | None = None
         self._proved = UNPROVED
@@ -304,10 +305,7 @@ class Gpu:
                 self._check()
                 more = ["uniform", "storage"] if shader.checks else ["uniform"]
                 found = self._pipelines[key] = self._compiled(shader.text, shader.reads, more)
-                if len(self._pipelines) > _PIPELINES:
-                    self._pipelines.popitem(last=False)
-            else:
-                self._pipelines.move_to_end(key)
+                self._last.append(found)
             return found
 
     def _compiled(self, text: str, read: Sequence[bool], more: Sequence[str]) -> Pipeline:

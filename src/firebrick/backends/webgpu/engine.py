@@ -221,7 +221,7 @@ class WebGpuBackend(Backend):
         device = device or self.first_device()
         given, wanted = tuple(donate), tuple(ready)
         with collected() as tuned:
-            fused, reasons, refused = self._fused(graph, device)
+            fused, reasons, refused, _held = self._fused(graph, device)
             segments = partial(recorded_segments, self.groups(device).gpu, graph)
             program = build(self, fused, device, given, wanted, segments)
         tuned = list(dict.fromkeys(tuned))
@@ -242,23 +242,27 @@ class WebGpuBackend(Backend):
         with untuned():
             return self.compile(graph, device, donate, ready)
 
-    def _fused(self, graph: Graph, device: Device) -> tuple[Graph, list[str], list[str]]:
-        """A program with its groups, why operations are in none, and why groups have no kernels."""
+    def _fused(self, graph: Graph, device: Device) -> tuple[Graph, list[str], list[str], list[CompiledGroup]]:
+        """A program with its groups, why operations are in none, why groups have no kernels, and the kernels of the others,
+        which are compiled again if nothing holds them."""
         groups = self.groups(device)
         reasons: list[str] = []
         refused: list[str] = []
+        held: list[CompiledGroup] = []
 
         def proved(body: Graph) -> bool:
             found = groups.of_body(body)
             if isinstance(found, str):
                 refused.append(f"{', '.join(n.op.name for n in body.nodes)}: {found}")
+            else:
+                held.append(found)
             return not isinstance(found, str)
 
-        return fuse(graph, kind_of, POLICY, reasons, proved=proved), reasons, refused
+        return fuse(graph, kind_of, POLICY, reasons, proved=proved), reasons, refused, held
 
     def forms(self, graph: Graph, which: tuple[str, ...], device: Device | None = None) -> str:
         device = device or self.first_device()
-        fused, reasons, refused = self._fused(graph, device)
+        fused, reasons, refused, _ = self._fused(graph, device)
         driver = self.groups(device).gpu.measured
 
         def code(body: Graph) -> str:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from firebrick.core.views import View
 from firebrick.ir import Graph
 from firebrick.ir.keys import key_of
 
-_KEPT = 512
-"""Maximum number of groups whose kernels are kept."""
+_KEPT = 64
+"""Maximum number of groups whose kernels are kept when no program has them any more."""
 
 
 class CompiledGroup:
@@ -146,7 +147,8 @@ class Groups:
 
     def __init__(self, gpu: Gpu, lowering: Lowering = default_launches) -> None:
         self.gpu, self._lowering = gpu, lowering
-        self._made: OrderedDict[object, CompiledGroup | str] = OrderedDict()
+        self._made: OrderedDict[object, CompiledGroup | str] = OrderedDict()  # the last ones
+        self._alive: WeakValueDictionary[object, CompiledGroup] = WeakValueDictionary()
         self._lock = threading.RLock()
 
     def of_body(self, body: Graph) -> CompiledGroup | str:
@@ -171,13 +173,14 @@ class Groups:
         self, key: object, lower: Callable[[], tuple[LoweredGroup | str, Tuned | None]], body: Graph | None = None
     ) -> CompiledGroup | str:  # fmt: skip
         with self._lock:
-            found = self._made.get(key)
+            found = self._made.get(key) or self._alive.get(key)
             if found is None:
                 made, tuned = lower()
                 found = made if isinstance(made, str) else CompiledGroup(self.gpu, made, tuned, body)
-                self._made[key] = found
-                while len(self._made) > _KEPT:
-                    self._made.popitem(last=False)
-            else:
-                self._made.move_to_end(key)
+                if isinstance(found, CompiledGroup):
+                    self._alive[key] = found
+            self._made[key] = found
+            self._made.move_to_end(key)
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
             return found

@@ -39,7 +39,7 @@ class Pipeline:
         bindings: Number of its bindings.
     """
 
-    __slots__ = ("bindings", "layout", "pipeline")
+    __slots__ = ("__weakref__", "bindings", "layout", "pipeline")
 
     def __init__(self, pipeline: Any, layout: Any, bindings: int) -> None:
         self.pipeline, self.layout, self.bindings = pipeline, layout, bindings

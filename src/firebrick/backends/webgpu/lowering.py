@@ -62,7 +62,7 @@ POLICY = FusionPolicy(
     most_nodes=64, one=0, two=0, more=0, reduced=0, shared_bytes=1 << 20, stretch=64, summed_rows=1 << 62
 )  # fmt: skip
 """Every kernel pays: the alternative is the host."""
-_KEPT = 512
+_KEPT = 128
 """Maximum number of shaders that are kept."""
 
 
@@ -274,9 +274,7 @@ def _shader(driver: Measured, s: NaiveLaunch, grid: tuple[int, ...], sizes: Sequ
             try:
                 made = prepared(f, capabilities, _bounds(f, *numbers))
                 window = 0 if limit is None else window_bytes(limit)
-                found = shader(
-                    made, True, driver.contracts, quads, fours, windows, window, capabilities.subgroup_sizes[0]
-                )
+                found = shader(made, True, driver.contracts, quads, fours, windows, window, capabilities.subgroup_sizes[0])
             except (UnsupportedError, DTypeError):
                 if numbers is not rounded:
                     raise
