@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from firebrick import data as data
     from firebrick import distributed as distributed
     from firebrick import distributions as distributions
+    from firebrick import interop as interop
     from firebrick import models as models
     from firebrick import nn as nn
     from firebrick import ops as ops
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from firebrick.namespace import __all__ as __all__
 
 # imported when first used, so that `import firebrick` stays quick
-_SUBPACKAGES = ("analog", "nn", "optim", "data", "distributed", "distributions", "train", "models", "random", "testing", "ops")
+_SUBPACKAGES = (
+    "analog", "nn", "optim", "data", "distributed", "distributions", "train", "models", "random", "interop", "testing", "ops",
+)  # fmt: skip
 _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
 _OWN_OPS = {"kernel": "kernels", "op": "custom"}  # for operations of one's own, which few programs have
 
