@@ -57,9 +57,35 @@ def test_without_fences_the_software_driver_loses_it(monkeypatch: pytest.MonkeyP
     """The test above can fail: what it tests is that fences hold."""
     if "llvmpipe" not in gpu().adapter.name:
         pytest.skip("a driver that is not known to cancel terms")
-    monkeypatch.setattr(operations, "fenced", lambda text, dtype: text)
+    monkeypatch.setattr(operations, "fenced", lambda text, *_: text)
     _, found, _ = ran(compensated(TENTHS))
     assert abs(found["y"][0] - TOTAL) > 0.1
+
+
+RESULTS = {
+    "sum": lambda x: x + x, "product": lambda x: x * x, "quotient": lambda x: x / x, "root": lambda x: fb.sqrt(x),
+    "difference": lambda x: x - x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_result_minus_itself_is_nan_where_it_is_not_finite(dtype: str, result: str) -> None:
+    """A fence of the operand that is the fence of the result again is nothing to a driver: it replaced s - s by 0."""
+    x = np.array([1.0, np.nan, np.inf, -np.inf, 0.0], dtype)
+    if dtype == "float64" and gpu().measured.float64 is None:
+        pytest.skip("an adapter without float64")
+
+    def twice(x: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        s = RESULTS[result](x)
+        return s - s, s / s
+
+    found = fb.jit(twice)(fb.asarray(x, device="webgpu:0"))
+    with np.errstate(all="ignore"):
+        s = {"sum": x + x, "product": x * x, "quotient": x / x, "root": np.sqrt(x), "difference": x - x}[result]
+        want = s - s, s / s
+    for f, w in zip(found, want, strict=True):
+        np.testing.assert_array_equal(f.numpy(), w)
 
 
 def test_loops_of_an_item_are_as_long_as_they_say() -> None:

@@ -30,10 +30,11 @@ _INFIX = {
 }  # fmt: skip
 
 
-def fenced(text: str, dtype: str = "float32") -> str:
-    """A float whose value the driver does not know. Two exclusive ors with one number would cancel; two ors do not."""
+def fenced(text: str, dtype: str = "float32", by: str = "|") -> str:
+    """A float whose value the driver does not know. Two exclusive ors with one number cancel, and two ors are one: results take
+    an or, and operands, which may be results, an exclusive or."""
     kind, bits, zero = ("f32", "u32", UNKNOWN_ZERO) if dtype == "float32" else ("f64", "u64", f"u64({UNKNOWN_ZERO})")
-    return f"bitcast<{kind}>(bitcast<{bits}>({text}) | {zero})"
+    return f"bitcast<{kind}>(bitcast<{bits}>({text}) {by} {zero})"
 
 
 def float64_of(low: str, high: str) -> str:
@@ -138,6 +139,6 @@ def operation(e: Expr, args: Sequence[str], fences: bool) -> str:
     if fences and e.op == "kept" and e.args[0].op in _ROUNDED:
         return args[0]
     if fences and e.dtype in FLOATS and e.op in ("sub", "div"):  # x - x is 0 to a driver and x / x is 1, also of NaN
-        args = [args[0], fenced(args[1], e.dtype)]
+        args = [args[0], fenced(args[1], e.dtype, "^")]
     text = OPERATIONS[e.op](e, args)
     return fenced(text, e.dtype) if fences and e.dtype in FLOATS and e.op in _ROUNDED else text
