@@ -458,3 +458,18 @@ def test_comparisons_with_itself_and_with_constants_are_those_of_ieee(op: str, l
             found = evaluate(made, [x])[0]
             want = compared[op](*(x if y is X else np.float32(other) for y in (a, b)))
             assert np.broadcast_to(found, x.shape).tolist() == want.tolist(), (other, a is X)
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fma", "no fma"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quotients_and_roots_of_inexact_drivers_are_correctly_rounded(dtype: str, fused: bool) -> None:
+    """Also those next to the middle of two floats, which a correction that is rounded itself misses."""
+    capabilities = replace(CPU, exact_division=False, exact_sqrt=False, exact_fma=fused)
+    rng, unit = np.random.default_rng(0), np.finfo(dtype).eps
+    near_one = np.concatenate([1 + unit * np.arange(200), 2 - unit * np.arange(1, 200), 4 - 2 * unit * np.arange(1, 200)])
+    drawn = rng.uniform(1, 2, 20_000)
+    x = np.concatenate([np.repeat(near_one, 20), drawn]).astype(dtype)
+    y = np.concatenate([rng.choice(near_one, 20 * near_one.size), rng.permutation(drawn)]).astype(dtype)
+    for e, want in ((load(0, dtype) / load(1, dtype), x / y), (sqrt(load(0, dtype)), np.sqrt(x))):
+        (got,) = evaluate_loosely(legalize([e], capabilities), [x, y], capabilities)
+        np.testing.assert_array_equal(got, want)

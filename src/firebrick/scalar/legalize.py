@@ -30,6 +30,7 @@ from firebrick.scalar.expr import (
     Expr,
     Operand,
     Rule,
+    absolute,
     binary,
     bitcast,
     cast,
@@ -291,7 +292,10 @@ def _scaled_quotient(a: Expr, b: Expr, special: Expr, corrected: bool = True) ->
     (top, top_exponent), (bottom, bottom_exponent) = _near_one(a), _near_one(b)
     q = top / bottom
     if corrected:
+        sign, top, bottom = q, absolute(top), absolute(bottom)
+        q = absolute(q)
         q = q + fma(-q, bottom, top) / bottom
+        q = copysign(_rounded(q, fma(-q, bottom, top), bottom * 0.5), sign)
     n = cast(minimum(maximum(top_exponent - bottom_exponent, -2 * f.bias), 2 * f.bias), a.dtype)  # beyond, 0 or infinity
     return select(_is_ordinary(a) & _is_ordinary(b), binary("scale", q, n), special)
 
@@ -351,8 +355,24 @@ def _scaled_root(x: Expr, special: Expr, corrected: bool = True) -> Expr:
     s = unary("sqrt", one)
     if corrected:
         s = s + fma(-s, s, one) / (s + s)
+        s = _rounded(s, fma(-s, s, one), s)
     bits = bitcast(x, FORMATS[x.dtype].integer)
     return select(_finite(x) & (bits > 0), binary("scale", s, cast((n - is_odd) >> 1, x.dtype)), special)
+
+
+def _rounded(x: Expr, rest: Expr, slope: Expr) -> Expr:
+    """A positive quotient or root of numbers near 1, correctly rounded, from a neighbour of it or itself.
+
+    Args:
+        x: The neighbour.
+        rest: What its product with the divisor, or its square, leaves of the operand; exact.
+        slope: What x plus half of a gap between floats would take from ``rest``, for each unit of the gap. Of a root it is what
+            the square of the half does not add, which is less than the last place of ``rest``.
+    """
+    bits = bitcast(x, FORMATS[x.dtype].integer)
+    above, below = bitcast(bits + 1, x.dtype), bitcast(bits - 1, x.dtype)
+    up, down = rest > kept(above - x) * slope, -rest >= kept(x - below) * slope
+    return select(up, above, select(down, below, x))
 
 
 def _whole_of_bits(e: Expr, args: tuple[Expr, ...]) -> Expr:
