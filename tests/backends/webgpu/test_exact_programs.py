@@ -43,7 +43,8 @@ def _with_denormals() -> None:
 def _as_dtype(x: Array, dtype: str) -> Array:
     """A cast as the op table defines it: floats saturate, and NaN becomes 0."""
     if x.dtype.kind != "f" or dtype in FLOATS:
-        return x.astype(dtype)
+        with np.errstate(over="ignore"):
+            return x.astype(dtype)
     info = np.iinfo(dtype)
     whole = [0 if v != v else info.max if v >= info.max else info.min if v <= info.min else int(v) for v in x.ravel().tolist()]
     return np.array(whole, object).astype(dtype).reshape(x.shape)
