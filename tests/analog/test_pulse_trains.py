@@ -165,6 +165,16 @@ def test_trains_fire_as_often_as_their_levels_say() -> None:
     assert counts[3] == 14000
 
 
+def test_whether_a_line_fires_does_not_depend_on_how_its_level_was_rounded() -> None:
+    settings = analog.UpdateParameters(
+        desired_bl=1, update_bl_management=False, update_management=False, res=0.5, sto_round=True
+    )
+    tile = analog.Tile(1, 4, analog.RPUConfig(analog.ConstantStepDevice(), update=settings), seed=0)
+    x, d, updates = fb.full((2, 4), 0.25), fb.full((2, 1), -1.0), 500
+    counts = sum(tile.update(x, d, tile.config.device.granularity).numpy() for _ in range(updates))
+    np.testing.assert_allclose(counts / updates, 0.5, atol=5 * math.sqrt(2 * 0.25 * 0.75 / updates))
+
+
 def places(length: Any, words: int) -> list[tuple[int, int, int]]:
     """(word, slot of the word, sample) of each slot of all samples, by the rule of ``Slots``."""
     found, at = [], 0

@@ -318,7 +318,7 @@ def test_a_learner_trains_a_model_of_cells_in_a_graph() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: analog.VectorUnitCell(()), "unit_cell_devices are pulsed devices"),
+        (lambda: analog.VectorUnitCell(()), "unit_cell_devices is a tuple of pulsed devices"),
         (lambda: analog.VectorUnitCell((STEP,), gamma_vec=(1.0, 2.0)), "a factor of each device"),
         (lambda: analog.VectorUnitCell((STEP,), first_update_idx=1), "first_update_idx is below 1"),
         (lambda: analog.ReferenceUnitCell((STEP,)), "ReferenceUnitCell: two devices"),
@@ -373,5 +373,5 @@ def test_a_learning_rate_of_zero_gives_no_pulses(name: str) -> None:
 
 
 def test_devices_of_a_cell_that_are_no_tuple_are_refused() -> None:
-    with pytest.raises(ConfigError, match="unit_cell_devices are a pulsed device, or a vector, reference or one-sided cell"):
+    with pytest.raises(ConfigError, match=r"is a tuple of one pulsed device.*\n.*\n.*\(analog.SoftBoundsDevice\(\),\)"):
         analog.MixedPrecisionCompound(STEP)

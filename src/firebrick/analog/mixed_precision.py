@@ -88,7 +88,8 @@ class MixedPrecisionCompound(UnitCell):
             given = repr(self.n_rows_per_transfer)
             raise ConfigError(f"{name}: n_rows_per_transfer is an int above 0, or -1 for all", given, "correct it")
 
-    _members: ClassVar[str] = "a pulsed device, or a vector, reference or one-sided cell"
+    _members: ClassVar[str] = "one pulsed device, or one vector, reference or one-sided cell"
+    _example: ClassVar[str] = "(analog.SoftBoundsDevice(),)"
 
     @classmethod
     def _kinds(cls) -> tuple[type, ...]:

@@ -39,6 +39,8 @@ WORD = 32
 """Slots of a word of a train."""
 SHORT = 4
 """Most slots of a sample that shares blocks of random words with its neighbours."""
+ROUNDING = 1 << 62
+"""Number of the first random word that rounds levels, beyond those of trains."""
 STOCHASTIC = (PulseType.STOCHASTIC_COMPRESSED, PulseType.STOCHASTIC)
 """Pulse types whose counts are those of coincidences in random trains."""
 MOST_SLOTS = 65536
@@ -216,7 +218,7 @@ def level_at(
     if resolution > 0:
         shift = resolution // 2
         if stochastic:
-            shift = (int(kernel.random_bits(key, b * values.shape[1] + line)) * resolution) >> 32
+            shift = (int(kernel.random_bits(key, ROUNDING + b * values.shape[1] + line)) * resolution) >> 32
         found = min((found + shift) // resolution * resolution, 4294967296)
     return found
 

@@ -75,12 +75,13 @@ class UnitCell:
         devices = tuple(given) if isinstance(given, (tuple, list)) else ()
         if not devices or not all(isinstance(d, self._kinds()) for d in devices):
             raise ConfigError(
-                f"{type(self).__name__}: unit_cell_devices are {self._members}", repr(given)[:80],
-                "pass e.g. (analog.SoftBoundsDevice(), analog.SoftBoundsDevice())",
+                f"{type(self).__name__}: unit_cell_devices is a tuple of {self._members}", repr(given)[:80],
+                f"pass e.g. {self._example}",
             )  # fmt: skip
         object.__setattr__(self, "unit_cell_devices", devices)
 
     _members: ClassVar[str] = "pulsed devices"
+    _example: ClassVar[str] = "(analog.SoftBoundsDevice(), analog.SoftBoundsDevice())"
 
     @classmethod
     def _kinds(cls) -> tuple[type, ...]:
