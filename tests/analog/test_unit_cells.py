@@ -341,7 +341,7 @@ def test_a_learner_trains_a_model_of_cells_in_a_graph() -> None:
         (lambda: analog.MixedPrecisionCompound((STEP, STEP)), "one device"),
         (
             lambda: analog.MixedPrecisionCompound((analog.TransferCompound((STEP, STEP)),)),
-            "a vector, reference or one-sided cell",
+            "one vector, reference or one-sided cell",
         ),
         (lambda: analog.MixedPrecisionCompound((STEP,), n_x_bins=1), "n_x_bins is an int of at least 2, or 0"),
         (lambda: analog.OneSidedUnitCell((UP, UP), refresh_forward=3), "reads have IOParameters"),
