@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
+from zlib import crc32
 
 import ml_dtypes
 import numpy as np
@@ -128,7 +129,8 @@ def test_every_elementwise_entry_keeps_its_values_under_every_capability(name: s
     assert tried(name, {"gpu": CONSERVATIVE_GPU}, dtypes, ("special values", "equal shapes", "long", "((3"))
     assert tried(name, SETS, ("int8", "int32", "uint32", "float32", "bool"), ("special values", "equal shapes", "((3"))
     if "float64" in RULES[name].dtypes:
-        assert tried(name, IN_WORDS, ("float64",), ("special values", "equal shapes", "long", "((3"))
+        label = list(IN_WORDS)[crc32(name.encode()) % len(IN_WORDS)]  # in turn; soak takes all
+        assert tried(name, {label: IN_WORDS[label]}, ("float64",), ("special values", "equal shapes", "long", "((3"))
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ from firebrick.ops import OPS
 from firebrick.testing import EXCLUDED, cases
 from firebrick.testing.conformance import run_case
 
-STEP = 24
+STEP = 36
 """Of the thin subset's cases of an op, one in so many is run; another seed runs others."""
 ON_HOST = {"nextafter"}
 """Ops that this engine leaves to the host on adapters with float64, as docs/webgpu.md says, besides the families below."""
