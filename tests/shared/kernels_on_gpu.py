@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from firebrick.testing.cases import samples_of
 
 Array = np.ndarray[Any, Any]
 SITES = 16
+Rewrite = Callable[[str], str]
+"""What a driver makes of a shader's text before it compiles it."""
 
 
 def gpu() -> Gpu:
@@ -33,6 +35,12 @@ def gpu() -> Gpu:
     device = fb.device("webgpu:0")
     found: Gpu = device.backend.groups(device).gpu
     return found
+
+
+def measured(device: fb.Device) -> str:
+    """What was measured of a device's driver, as people see it."""
+    device.backend.groups(device)
+    return str(device.backend.properties(device)["measured"])
 
 
 def printed(function: Function, arrays: Mapping[str, Array], window: int) -> Shader:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+from kernels_on_gpu import Rewrite, measured
 from lowered_bodies import body_of
 
 import firebrick as fb
 from firebrick.backends.webgpu import probes
 from firebrick.backends.webgpu.adapters import adapters
-from firebrick.backends.webgpu.commands import Gpu
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.wgsl.contraction_blocks import SECTION
@@ -24,7 +23,6 @@ from firebrick.scalar.capabilities import CONSERVATIVE_GPU, Capabilities
 from firebrick.testing import cases, run_case
 
 GPU = "webgpu:0"
-Rewrite = Callable[[str], str]
 
 
 @pytest.fixture(autouse=True)
@@ -36,27 +34,6 @@ def _offered() -> Iterator[None]:
     choice.forget()
 
 
-@pytest.fixture
-def shaders(anew: fb.Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Rewrite], fb.Device]:
-    """Gives the first device a driver that rewrites all shaders."""
-
-    def opened(rewrite: Rewrite) -> fb.Device:
-        compiled = Gpu._compiled
-
-        def shim(self: Gpu, text: str, *more: Any) -> Any:
-            return compiled(self, rewrite(text), *more)
-
-        monkeypatch.setattr(Gpu, "_compiled", shim)
-        return anew
-
-    return opened
-
-
-def facts(device: fb.Device) -> str:
-    device.backend.groups(device)
-    return str(device.backend.properties(device)["measured"])
-
-
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 
 
@@ -66,11 +43,11 @@ def same(found: np.ndarray, want: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("count", [1 << 16, (1 << 16) - 1, 255, 3, 2])
-def test_every_float16_is_read_and_stored_exactly(shaders: Callable[[Rewrite], fb.Device], count: int) -> None:
+def test_every_float16_is_read_and_stored_exactly(planted: Callable[[Rewrite], fb.Device], count: int) -> None:
     """By single elements and by four at once, in arrays whose last word is not whole too."""
     seen: list[str] = []
-    device = shaders(lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
-    assert "float16: converted exactly" in facts(device)
+    device = planted(lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    assert "float16: converted exactly" in measured(device)
     gpu = device.backend.groups(device).gpu
     gpu.measured = replace(gpu.measured, processor=False)  # four elements of an item are words there
     seen.clear()
@@ -161,41 +138,41 @@ def test_tiles_of_float16_are_larger_than_the_limits_allow_those_of_float32() ->
 
 
 def test_a_driver_that_rounds_float16_towards_zero_is_named_and_its_float16_is_not_used(
-    shaders: Callable[[Rewrite], fb.Device],
+    planted: Callable[[Rewrite], fb.Device],
 ) -> None:
     cut = "f16(bitcast<f32>(bitcast<u32>({0}) & 0xffffe000u))"
-    device = shaders(lambda text: re.sub(r"\bf16\((x\[[^]]*\])\)", lambda found: cut.format(found[1]), text))
-    assert "float16: rounded to other numbers, and not used" in facts(device)
+    device = planted(lambda text: re.sub(r"\bf16\((x\[[^]]*\])\)", lambda found: cut.format(found[1]), text))
+    assert "float16: rounded to other numbers, and not used" in measured(device)
     x = fb.asarray(EVERY[:1000], device=device)
     assert same((x + 1.0).numpy(), (EVERY[:1000].astype(np.float32) + 1).astype(np.float16))
 
 
 @pytest.mark.parametrize("begin", ["let h = x[id.x & 0xffffu];", "tile[own] = h;"])
 def test_a_driver_that_flushes_denormal_float16_is_named_and_its_float16_is_not_used(
-    begin: str, shaders: Callable[[Rewrite], fb.Device]
+    begin: str, planted: Callable[[Rewrite], fb.Device]
 ) -> None:
     """Where it reads, and where it passes workgroup memory."""
     flushed = {
         "let h = x[id.x & 0xffffu];": "let g = x[id.x & 0xffffu]; let h = select(g, 0h, abs(g) < 6.1035e-5h);",
         "tile[own] = h;": "tile[own] = select(h, 0h, abs(h) < 6.1035e-5h);",
     }
-    device = shaders(lambda text: text.replace(begin, flushed[begin]))
-    assert "float16: converted to other numbers, and not used" in facts(device)
+    device = planted(lambda text: text.replace(begin, flushed[begin]))
+    assert "float16: converted to other numbers, and not used" in measured(device)
     x = fb.asarray(EVERY[:1000], device=device)  # most of these are denormal
     assert same((x * 1.0).numpy(), EVERY[:1000])
 
 
-def test_a_driver_that_does_not_compile_float16_is_used_without_it(shaders: Callable[[Rewrite], fb.Device]) -> None:
-    device = shaders(lambda text: text.replace("enable f16;", "enable nothing;"))
-    assert "float16: not compiled, and not used" in facts(device)
+def test_a_driver_that_does_not_compile_float16_is_used_without_it(planted: Callable[[Rewrite], fb.Device]) -> None:
+    device = planted(lambda text: text.replace("enable f16;", "enable nothing;"))
+    assert "float16: not compiled, and not used" in measured(device)
     assert (fb.asarray(EVERY[:9], device=device) * 1.0).numpy().tobytes() == EVERY[:9].tobytes()
 
 
 def test_a_driver_that_rounds_otherwise_than_measured_would_be_wrong(
-    shaders: Callable[[Rewrite], fb.Device], monkeypatch: pytest.MonkeyPatch
+    planted: Callable[[Rewrite], fb.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tests above can fail."""
     monkeypatch.setattr(probes, "_halves", lambda run: probes.EXACT)
-    device = shaders(lambda text: re.sub(r"\bf16\((\w+)\)", r"f16(bitcast<f32>(bitcast<u32>(\1) & 0xffffe000u))", text))
+    device = planted(lambda text: re.sub(r"\bf16\((\w+)\)", r"f16(bitcast<f32>(bitcast<u32>(\1) & 0xffffe000u))", text))
     x = fb.asarray(EVERY[15000:16000], device=device)
     assert not same((x * 1.3).numpy(), (EVERY[15000:16000].astype(np.float32) * np.float32(1.3)).astype(np.float16))

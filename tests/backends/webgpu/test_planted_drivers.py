@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernels_on_gpu import Rewrite, measured
 
 import firebrick as fb
 from firebrick.backends.decorators import VerificationError
@@ -21,29 +22,7 @@ from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import PreparedLaunch
 from firebrick.testing import conformance
 
-Rewrite = Callable[[str], str]
 MIB = 1 << 20
-
-
-@pytest.fixture
-def planted(anew: fb.Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Rewrite], fb.Device]:
-    """Gives the first device a driver that rewrites all shaders."""
-
-    def opened(rewrite: Rewrite) -> fb.Device:
-        compiled = Gpu._compiled
-
-        def shim(self: Gpu, text: str, *more: Any) -> Any:
-            return compiled(self, rewrite(text), *more)
-
-        monkeypatch.setattr(Gpu, "_compiled", shim)
-        return anew
-
-    return opened
-
-
-def measured(device: fb.Device) -> str:
-    device.backend.groups(device)
-    return str(device.backend.properties(device)["measured"])
 
 
 def software() -> None:

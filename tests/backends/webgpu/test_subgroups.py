@@ -9,23 +9,21 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from kernels_on_gpu import Rewrite
 from swiftshader import on_swiftshader, swiftshader
 
 import firebrick as fb
 from firebrick.backends.webgpu import lowering, probes
 from firebrick.backends.webgpu.adapters import adapters
-from firebrick.backends.webgpu.commands import Gpu
 from firebrick.compiler.targets.wgsl import shader
 from firebrick.compiler.tune import choice
 from firebrick.compiler.tune.records import TuningWarning
 from firebrick.testing import cases, run_case
 
 GPU = "webgpu:0"
-Rewrite = Callable[[str], str]
 
 
 def width() -> int:
@@ -127,22 +125,6 @@ def test_conformance_of_products_by_subgroups(of: str, seed: int) -> None:
 
 
 # drivers that shuffle otherwise
-
-
-@pytest.fixture
-def planted(anew: fb.Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Rewrite], fb.Device]:
-    """Gives the first device a driver that rewrites all shaders."""
-
-    def opened(rewrite: Rewrite) -> fb.Device:
-        compiled = Gpu._compiled
-
-        def shim(self: Gpu, text: str, *more: Any) -> Any:
-            return compiled(self, rewrite(text), *more)
-
-        monkeypatch.setattr(Gpu, "_compiled", shim)
-        return anew
-
-    return opened
 
 
 def permuted(text: str) -> str:

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels_on_gpu import check
+from kernels_on_gpu import Rewrite, check
 from narrow_kernels import draw_narrow
 
 import firebrick as fb
 from firebrick.backends.webgpu.adapters import adapters
-from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.probes import FLOAT64
 
 GPU = "webgpu:0"
-Rewrite = Callable[[str], str]
 Array = np.ndarray[Any, Any]
 
 
@@ -166,18 +164,6 @@ def test_more_random_kernels_in_float64_have_the_bits_of_the_interpreter(group: 
 
 
 # drivers that compute float64 in another way
-
-
-@pytest.fixture
-def planted(anew: fb.Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Rewrite], fb.Device]:
-    """Gives the first device a driver that rewrites all shaders."""
-
-    def opened(rewrite: Rewrite) -> fb.Device:
-        compiled = Gpu._compiled
-        monkeypatch.setattr(Gpu, "_compiled", lambda self, text, *more: compiled(self, rewrite(text), *more))
-        return anew
-
-    return opened
 
 
 WRONG: dict[str, Rewrite] = {
