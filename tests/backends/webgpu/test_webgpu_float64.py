@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -121,6 +122,18 @@ def test_matrices_are_factored_and_solved_with_in_float64() -> None:
         assert np.abs(want @ x - b).max() < 64 * 2.0**-52 * np.abs(b).max()
     with pytest.raises(fb.LinAlgError, match="positive definite"):
         fb.linalg.cholesky(fb.asarray(-np.eye(4), device=GPU)).numpy()
+
+
+@pytest.mark.parametrize("count", [17, 500, 4999])
+def test_sums_of_many_updates_of_one_element_keep_what_additions_lose(count: int) -> None:
+    x = np.repeat(np.random.default_rng(4).uniform(0.1, 2.0, 3), count)  # errors of equal terms do not average out
+    at = np.repeat([2, 0, 1], count)
+    want = np.array([math.fsum(x[at == k]) for k in range(3)])
+    with fb.config.scope(fallback="error"):
+        found = fb.index_add(
+            fb.zeros(3, dtype=fb.float64, device=GPU), fb.asarray(at, device=GPU), fb.asarray(x, device=GPU), axis=0
+        )
+    assert (np.abs(found.numpy() - want) <= 2.0**-52 * want).all()
 
 
 def test_views_of_numbers_of_16_bytes_are_copied() -> None:

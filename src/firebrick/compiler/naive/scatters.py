@@ -18,9 +18,9 @@ from firebrick.compiler.naive.building import (
     Placed,
     compensated,
 )
-from firebrick.compiler.spec.scatter import FOLDS, Scatter
+from firebrick.compiler.spec.scatter import FEW, FOLDS, Scatter
 from firebrick.core.views import row_major
-from firebrick.scalar.expr import Expr, cast, const, whole_number
+from firebrick.scalar.expr import FLOATS, Expr, cast, const, whole_number
 from firebrick.scalar.storage import computed
 
 MANY = 4096
@@ -28,10 +28,10 @@ MANY = 4096
 
 
 def scatter(spec: Scatter, float64: bool = True) -> Naive:
-    """The naive form. Updates that are combined in a wider dtype need temporary memory, as does what additions lose where there
-    is no float64."""
-    if not float64 and spec.total == "float64" and spec.dtype == "float32" and spec.fold == "add":
-        return _form(replace(spec, total="float32"), compensate=True)
+    """The naive form. Updates that are combined in a wider dtype need temporary memory, as does what additions lose: without
+    float64 that is kept of float32, and of the float64 that some devices have besides."""
+    if not float64 and spec.total == "float64" and spec.dtype in FLOATS and spec.fold == "add" and spec.count > FEW:
+        return _form(replace(spec, total=spec.dtype), compensate=True)
     return _form(spec)
 
 
