@@ -79,6 +79,20 @@ def test_profile_counts_every_call_also_of_the_fast_path() -> None:
     assert "add" in str(report)
 
 
+@pytest.mark.parametrize("name", ["numpy", "cpu", "torch:cpu"])
+def test_profile_waits_for_the_work_of_each_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, waits = fb.device(name), []
+    x, f = fb.ones(5, device=device), fb.jit(lambda x: fb.exp(x) + 1.0)
+    monkeypatch.setattr(type(device.backend), "sync", lambda self, device: waits.append(str(device)))
+    with fb.profile(device.backend.engine) as report:
+        fb.exp(fb.add(x, x))
+        f(x)
+    rows = report.rows.values()
+    assert [r.device_calls for r in rows] == [0] * len(rows)
+    assert waits == [device.name] * sum(r.calls for r in rows)
+    assert len(waits) >= 4
+
+
 def test_an_exception_inside_the_block_restores_the_engine() -> None:
     with pytest.raises(ZeroDivisionError), fb.profile("cpu"):
         _ = 1 // 0

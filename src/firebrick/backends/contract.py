@@ -126,6 +126,17 @@ class Backend:
     def flush(self, device: Device) -> None:
         """Start all queued work without waiting. Engines without a queue have started it."""
 
+    def timed(self, device: Device, run: Callable[[], Any]) -> tuple[Any, list[tuple[int, int]]]:
+        """Run a function, and wait for the work on a device that it asks for.
+
+        Returns:
+            What it returns; and when each kernel that it launched began and ended, in nanoseconds of the device's own clock:
+            none where a device has no such clock, or where something else than kernels was waited for.
+        """
+        made = run()
+        self.sync(device)
+        return made, []
+
     # memory
 
     def memory_stats(self, device: Device) -> dict[str, int]:

@@ -29,6 +29,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
+from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.scopes import scope
 from firebrick.core.timeline import Event, Timeline, thread_name
@@ -234,12 +235,23 @@ def _largest(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
 
 @dataclass
 class Row:
-    """One op's share of a profile; time is wall-clock nanoseconds."""
+    """One op's share of a profile.
+
+    Attributes:
+        calls: How often it ran.
+        time_ns: Nanoseconds of the host's clock, from each call until its result was there.
+        bytes: Bytes that it reads and writes.
+        flops: Floating-point operations.
+        device_calls: Calls that were also timed by the clock of their device.
+        device_ns: Nanoseconds of the kernels of these calls by that clock.
+    """
 
     calls: int = 0
     time_ns: int = 0
     bytes: float = 0.0
     flops: float = 0.0
+    device_calls: int = 0
+    device_ns: int = 0
 
 
 @dataclass
@@ -271,12 +283,16 @@ class Report:
     def __str__(self) -> str:
         order = sorted(self.rows.items(), key=lambda kv: -kv[1].time_ns)
         width = max([18, *(len(_cut(op)) for _, op in self.rows)])
-        lines = [f"{'op':<{width}} {'engine':<8} {'calls':>7} {'ms':>10} {'GB/s':>7} {'GFLOP/s':>8}"]
+        clocks = any(r.device_calls == r.calls for r in self.rows.values())
+        kernels = f" {'kernels ms':>10}" if clocks else ""
+        lines = [f"{'op':<{width}} {'engine':<8} {'calls':>7} {'ms':>10}{kernels} {'GB/s':>7} {'GFLOP/s':>8}"]
         for (engine, op), r in order:
-            seconds = max(r.time_ns, 1) / 1e9
+            by_device = r.device_calls == r.calls
+            seconds = max(r.device_ns if by_device else r.time_ns, 1) / 1e9
+            kernels = f" {f'{r.device_ns / 1e6:.3f}' if by_device else '':>10}" if clocks else ""
             lines.append(
-                f"{_cut(op):<{width}} {engine:<8} {r.calls:>7} {r.time_ns / 1e6:>10.3f} {r.bytes / seconds / 1e9:>7.2f} "
-                f"{r.flops / seconds / 1e9:>8.2f}"
+                f"{_cut(op):<{width}} {engine:<8} {r.calls:>7} {r.time_ns / 1e6:>10.3f}{kernels} "
+                f"{r.bytes / seconds / 1e9:>7.2f} {r.flops / seconds / 1e9:>8.2f}"
             )
         return "\n".join(lines)
 
@@ -297,11 +313,12 @@ class Profile(Decorator):
         kernels: Whether programs run their own kernels, else the operations that they were made of.
     """
 
-    _own = Decorator._own | {"_device", "from_host", "kernels", "read", "sync", "to_host"}
+    _own = Decorator._own | {"_ahead", "_by_host_clock", "_device", "from_host", "kernels", "read", "sync", "to_host"}
 
     def __init__(self, inner: Backend, report: Report, kernels: bool = False) -> None:
         super().__init__(inner)
         self.report, self.kernels = report, kernels
+        self._ahead: dict[str, int] = {}  # of devices: what the host's clock is ahead of theirs
 
     def _device(self) -> str:
         """The device whose work this thread asks for, if it is one of this engine's; else the engine."""
@@ -309,18 +326,17 @@ class Profile(Decorator):
         return found if found.split(":")[0] == self.engine else self.engine
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
-        start = perf_counter_ns()
-        result = self.inner.execute(op, inputs, params, out)
-        self.count(op, inputs, params, result if type(result) is tuple else (result,), start, op.name)
-        return result
+        return self.count(op, inputs, params, lambda: self.inner.execute(op, inputs, params, out), op.name, self._device())
 
     def count(
-        self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], start: int, name: str,
-        device: str = "", **details: Any,
-    ) -> None:  # fmt: skip
-        """Add one call, begun at ``start``, to the report."""
-        outs = [self.inner.describe(r) for r in results]
+        self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], run: Callable[[], Any], name: str, device: str,
+        **details: Any,
+    ) -> Any:  # fmt: skip
+        """The result of ``run``, which is waited for and added to the report."""
+        start = perf_counter_ns()
+        made, launches = self.inner.timed(hooks.find_device(device), run)
         end = perf_counter_ns()
+        outs = [self.inner.describe(r) for r in (made if type(made) is tuple else (made,))]
         cost = op.cost([self.inner.describe(x) for x in inputs], outs, params)
         row = self.report.rows.setdefault((self.engine, name), Row())
         row.calls += 1
@@ -329,8 +345,26 @@ class Profile(Decorator):
         row.flops += cost.flops
         facts = {"results": ", ".join(map(str, outs)), "bytes": cost.bytes, "flops": cost.flops, **details}
         category = "kernel" if "spec" in details else "op"
-        event = Event(name, category, device or self._device(), thread_name(), start, end, facts)
-        self.report.timeline.add(event)
+        self.report.timeline.add(Event(name, category, device, thread_name(), start, end, facts))
+        begun = self._by_host_clock(device, launches, start, end)
+        if begun:
+            row.device_calls += 1
+            row.device_ns += sum(end - begin for begin, end in begun)
+        for k, (first, last) in enumerate(begun):
+            text = f"{name} {k + 1} of {len(begun)}" if len(begun) > 1 else name
+            self.report.timeline.add(Event(text, "launch", device, "kernels", first, last, {"clock": device}))
+        return made
+
+    def _by_host_clock(self, device: str, launches: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+        """When launches within a call began and ended by the host's clock; none if a device's clock shows more time than the
+        call took, or runs backwards."""
+        if not launches or any(first > last for first, last in launches):
+            return []
+        least, most = start - min(first for first, _ in launches), end - max(last for _, last in launches)
+        if least > most:
+            return []
+        ahead = self._ahead[device] = min(max(self._ahead.get(device, most), least), most)
+        return [(first + ahead, last + ahead) for first, last in launches]
 
     def compile(
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
@@ -374,12 +408,13 @@ class _Profiled(Executable):
     def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         n = step.node
         name, details = self._of(n)
+        if n.op.control is None:
+            results: tuple[Any, ...]
+            results = self._profile.count(n.op, operands, n.params, lambda: step.run(*operands), name, self._device, **details)
+            return results
         start = perf_counter_ns()
-        results = step.run(*operands)
-        if n.op.control is None:  # the ops of a body are counted themselves
-            self._profile.count(n.op, operands, n.params, results, start, name, self._device, **details)
-        else:
-            timeline.record(name, "kernel" if "spec" in details else "op", self._device, start, **details)
+        results = step.run(*operands)  # the ops of a body are counted themselves
+        timeline.record(name, "kernel" if "spec" in details else "op", self._device, start, **details)
         return results
 
     def _of(self, n: Node) -> tuple[str, dict[str, Any]]:

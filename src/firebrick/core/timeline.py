@@ -28,7 +28,8 @@ class Event:
 
     Attributes:
         name: What.
-        category: Its kind: "op", "kernel", "program", "compile", "transfer", "wait", "loader", "fallback" or "train".
+        category: Its kind: "op", "kernel", "launch" (of a kernel, as timed by its device), "program", "compile", "transfer",
+            "wait", "loader", "fallback" or "train".
         device: Name of the device that it ran on, or ``HOST``.
         thread: Name of the thread.
         start_ns: When it began, by ``time.perf_counter_ns``.

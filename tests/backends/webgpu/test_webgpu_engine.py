@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -431,3 +432,32 @@ def test_the_kernels_of_a_program_are_compiled_once_though_more_than_are_kept(mo
     texts.clear()
     np.testing.assert_array_equal(f(x).numpy(), first)
     assert not texts
+
+
+def _written(x: fb.Tensor, none: fb.Tensor) -> fb.Tensor:
+    x = x + 0.0
+    x[2:2] = none
+    return x
+
+
+WITH_EMPTY: dict[str, Callable[[fb.Tensor, fb.Tensor, fb.Tensor], fb.Tensor]] = {
+    "slice_update": lambda x, i, none: _written(x, none),
+    "concat": lambda x, i, none: fb.concat([none, x, none, x]),
+    "index_add": lambda x, i, none: fb.index_add(x, i, none, axis=0),
+    "scatter": lambda x, i, none: fb.scatter(x, fb.reshape(i, (0, 4)), none, axis=0),
+    "take": lambda x, i, none: fb.take(x, i, axis=0),
+    "gradient of take": lambda x, i, none: fb.grad(lambda x: fb.sum(fb.take(x, i, axis=0)))(x),
+    "take_along_axis": lambda x, i, none: fb.take_along_axis(x, fb.reshape(i, (0, 4)), axis=0),
+    "searchsorted": lambda x, i, none: fb.searchsorted(fb.reshape(none, (0,)), fb.reshape(x, (16,))),
+}
+
+
+@pytest.mark.parametrize("name", WITH_EMPTY)
+def test_some_operands_may_have_no_elements(name: str) -> None:
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    f, arrays = WITH_EMPTY[name], (x, np.zeros(0, np.int32), x[4:])
+    want = f(*(fb.asarray(a, device="numpy") for a in arrays)).numpy()
+    with fb.config.scope(fallback="error"):
+        for run in (f, fb.jit(f)):
+            found = run(*(fb.asarray(a, device="webgpu:0") for a in arrays)).numpy()
+            assert (found.shape, found.tolist()) == (want.shape, want.tolist())

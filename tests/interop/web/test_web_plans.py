@@ -78,6 +78,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], list[fb.Tensor]]] = {
     "64-bit integers": (lambda x, y: x * y + (x // y), [host([2**40 + 7, -5]), host([3, 2])]),
     "a number": (lambda x: fb.exp(x), [normal()]),
     "no elements": (lambda x: [fb.sum(x, axis=0), x + 1.0], [normal(0, 3)]),
+    "parts without elements": (lambda x, y: fb.concat([y, x, y]) + 1.0, [normal(2, 3), normal(0, 3)]),
     "one result twice": (lambda x: {"a": x @ weights, "b": [x @ weights]}, [normal(2, 4)]),
     "an argument that is not used": (lambda x, y: fb.tanh(x), [normal(3), normal(2)]),
     "complex numbers inside": (lambda x: fb.abs(fb.astype(x, fb.complex64) * 2j), [normal(4)]),

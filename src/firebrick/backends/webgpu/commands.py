@@ -30,6 +30,7 @@ from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
 from firebrick.backends.webgpu.probes import FLOAT64
 from firebrick.backends.webgpu.replay import LaunchTable
+from firebrick.backends.webgpu.stamps import FEATURE, Stamps
 from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray, window_bytes
 from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
@@ -53,7 +54,7 @@ _LIMITS = (
     "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
 )  # fmt: skip
 """Limits that are raised to what the adapter has."""
-_FEATURES = ("shader-f16", "subgroup")
+_FEATURES = ("shader-f16", "subgroup", FEATURE)
 """Features that a device has if its adapter does."""
 
 
@@ -147,6 +148,10 @@ class Gpu:
         self._table = LaunchTable(self._native)  # of the open pass
         self._pipelines: WeakValueDictionary[tuple[str, tuple[bool, ...]], Pipeline] = WeakValueDictionary()
         self._last: deque[Pipeline] = deque(maxlen=_PIPELINES)
+        self._stamping: dict[int, Stamps] = {}  # of the threads whose launches are timed
+        self._unused: list[Stamps] = []
+        queue = self._device.queue._internal
+        self._period = self._native.lib.wgpuQueueGetTimestampPeriod(queue) if FEATURE in features else 0.0
         self._faults: Any = None
         self._empty: Lease | None = None
         self._proved = UNPROVED
@@ -251,6 +256,8 @@ class Gpu:
         aval = x.aval
         if x.lease is None:
             return np.zeros(aval.shape, aval.dtype.np)
+        if self._stamping and (stamps := self._stamping.get(threading.get_ident())) is not None:
+            stamps.host = True
         data = self.bytes_of(x.lease.block.buffer, padded(aval.nbytes))
         if x.lease.block.written in self._dropped:
             raise self._interrupted()
@@ -417,8 +424,8 @@ class Gpu:
                 leases, found = self._again(segment, blocks) or self._first(segment, blocks)
                 if self._recorded + len(segment.steps) > BATCH:
                     self.submit()
-                if self._pass is None:
-                    self._pass = self._commands().begin_compute_pass()
+                if self._pass is None or self._stamping:
+                    self._begin_pass()
                 if self._dropped and any(block.written in self._dropped for block in blocks):
                     raise self._interrupted()
                 batch, used = self._batch, found.blocks
@@ -429,6 +436,8 @@ class Gpu:
                 self._held.append(found)  # which holds what the rows have the addresses of
                 self._table.rows.extend(found.rows)
                 self._recorded += len(segment.steps)
+                if self._stamping:
+                    self._commands()
                 return leases
         except self._wgpu.GPUError as e:
             raise self._translated(e) from e
@@ -474,8 +483,8 @@ class Gpu:
 
     def _record(self, what: PreparedLaunch, blocks: tuple[Block, ...]) -> None:
         """Append a launch to the table of the open pass."""
-        if self._pass is None:
-            self._pass = self._commands().begin_compute_pass()
+        if self._pass is None or self._stamping:
+            self._begin_pass()
         if self._dropped:
             for block, read in zip(blocks, what.reads, strict=False):
                 if read and block.written in self._dropped:
@@ -495,6 +504,8 @@ class Gpu:
         self._held.append((what, found[0]))  # whose addresses the table has
         self._table.rows.extend(found[1])
         self._recorded += 1
+        if self._stamping:
+            self._commands()
         if self._recorded >= BATCH:
             self.submit()
 
@@ -573,6 +584,58 @@ class Gpu:
         if self._encoder is None:
             self._encoder = self._device.create_command_encoder()
         return self._encoder
+
+    def _begin_pass(self) -> None:
+        """Begin a pass; while launches are timed, one for the next launch alone."""
+        stamps = self._stamping.get(threading.get_ident()) if self._stamping else None
+        if stamps is not None and stamps.full:
+            self._read_stamps(stamps)
+        commands = self._commands()
+        self._pass = commands.begin_compute_pass(timestamp_writes=None if stamps is None else stamps.next_pass())
+
+    @_reported
+    def _read_stamps(self, stamps: Stamps) -> None:
+        stamps.resolve(self._commands())
+        self.submit()
+        stamps.read()
+
+    def timed(self, run: Callable[[], T]) -> tuple[T, list[tuple[int, int]]]:
+        """Run a function, and wait for what it recorded.
+
+        Returns:
+            What it returns; and when each of its launches began and ended, in nanoseconds of the device's clock: none if the
+            device has no clock, or the function waited for values.
+        """
+        thread = threading.get_ident()
+        with self.lock:
+            before = self._stamping.get(thread)
+            stamps = None
+            if self._period:
+                stamps = self._unused.pop() if self._unused else Stamps(self._wgpu, self._device, self._period)
+                self._stamping[thread] = stamps
+        try:
+            made = run()
+            if stamps is None or not stamps.waiting:
+                self.wait()
+            else:
+                with self.lock:
+                    self._read_stamps(stamps)
+        finally:
+            if stamps is not None:
+                with self.lock:
+                    if before is None:
+                        del self._stamping[thread]
+                    else:
+                        self._stamping[thread] = before
+        if stamps is None:
+            return made, []
+        found = [] if stamps.host else stamps.found
+        if before is not None:
+            before.found += found
+            before.host |= stamps.host
+        stamps.clear()
+        self._unused.append(stamps)
+        return made, found
 
     def _use(self, *leases: Lease) -> None:
         for lease in leases:

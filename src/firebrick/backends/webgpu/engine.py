@@ -125,6 +125,10 @@ class WebGpuBackend(Backend):
         if device.index in self._opened:
             self.groups(device).gpu.submit()
 
+    def timed(self, device: Device, run: Callable[[], Any]) -> tuple[Any, list[tuple[int, int]]]:
+        found: tuple[Any, list[tuple[int, int]]] = self.groups(device).gpu.timed(run)
+        return found
+
     def memory_stats(self, device: Device) -> dict[str, int]:
         """Besides what every engine has: ``buffers``, bytes of all of the device's buffers, and ``kept`` of those that are
         kept for new tensors."""
@@ -288,7 +292,7 @@ class WebGpuBackend(Backend):
             found = groups.of_body(params["body"])
             assert isinstance(found, CompiledGroup), found
             return found
-        if not any(a.size for a in results) and not checks_without_results(op, operands):
+        if not any(a.size for a in results) and not checks_without_results(op, operands, params):
             return _all([_maker(groups.gpu, a) for a in results], packed)
         if operands and not any(a.size for a in operands) and op.program is None:
             return _all(_constants(groups.gpu, op, operands, params, results, packed), packed)

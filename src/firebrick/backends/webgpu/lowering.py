@@ -62,6 +62,8 @@ POLICY = FusionPolicy(
     most_nodes=64, one=0, two=0, more=0, reduced=0, shared_bytes=1 << 20, stretch=64, summed_rows=1 << 62
 )  # fmt: skip
 """Every kernel pays: the alternative is the host."""
+_WITH_EMPTY = ("copy", "scatter", "search")
+"""Kinds of kernels, some operands of which may have no elements: they read none of them."""
 _KEPT = 128
 """Maximum number of shaders that are kept."""
 
@@ -74,7 +76,7 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
         return f"no kernels of {strange[0]}"
     if not kind:
         return "no specification"
-    if kind != "custom" and not all(a.size for a in (*operands, *n.avals)):
+    if kind != "custom" and not all(a.size for a in (n.avals if kind in _WITH_EMPTY else (*operands, *n.avals))):
         return "no elements"
     if kind in ("cholesky", "triangular_solve") and operands[0].shape[-1] > LARGEST_MATRIX:
         return f"matrices of more than {LARGEST_MATRIX} rows"
@@ -96,9 +98,10 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     return ROWS if axes == (operands[0].ndim - 1,) else COLUMNS
 
 
-def checks_without_results(op: Op, operands: Sequence[Aval]) -> bool:
+def checks_without_results(op: Op, operands: Sequence[Aval], params: dict[str, Any]) -> bool:
     """Whether an operation whose results have no elements may raise: for indices, or for matrices that it solves with."""
-    return op.indexes is not None or (op.partial and operands[0].size > 0)
+    indices = () if op.indexes is None else op.indexes(operands, params)
+    return any(operands[i].size for i in indices) or (op.partial and operands[0].size > 0)
 
 
 def _grouped(n: Node, operands: Sequence[Aval]) -> bool:

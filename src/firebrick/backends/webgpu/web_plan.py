@@ -229,7 +229,7 @@ class _Scope:
         if graphs is not None:
             bodies = tuple(_Scope(self.program, g, True, n.params.get("of", "")) for g in graphs)
             return [_Part(n.op.name, None, n.inputs, results, n, bodies)]
-        if not any(a.size for a in n.avals) and not checks_without_results(n.op, operands):
+        if not any(a.size for a in n.avals) and not checks_without_results(n.op, operands, n.params):
             return []
         if operands and not any(a.size for a in operands) and n.op.program is None:
             computed = n.op.reference(*(np.zeros(a.shape, a.dtype.np) for a in operands), **n.params)
