@@ -78,7 +78,7 @@ def test_an_error_shows_the_index_the_line_and_the_axis() -> None:
     assert isinstance(e, IndexError)
     assert str(e).splitlines()[:2] == ["take: indices must lie in [-5, 5)", "Received: 7, at model.py:12."]
     assert e.context == {"op": "take", "index": 7}
-    assert "Received: -6, in a compiled program." in str(Site("take", 5).error(-6))
+    assert "Received: -6." in str(Site("take", 5).error(-6))
     assert f"Received: {LARGEST_INDEX} or more, at a.py:1." in str(Site("take", 5, "a.py:1").error(LARGEST_INDEX))
 
 
@@ -217,10 +217,10 @@ def test_a_kernel_may_have_any_number_of_checks(count: int) -> None:
     made(*arrays, pool=crew)
     for size in (5 + count - 1, 5 + count // 2):
         arrays[-1][2] = size  # out of range for all axes that are not longer
-        with pytest.raises(OutOfRangeError, match=rf"\[-5, 5\)\nReceived: {size},"):
+        with pytest.raises(OutOfRangeError, match=rf"\[-5, 5\)\nReceived: {size}\."):
             made(*arrays, pool=crew)
     arrays[-1][2] = -(5 + count)
-    with pytest.raises(OutOfRangeError, match=rf"\[-5, 5\)\nReceived: {-5 - count},"):
+    with pytest.raises(OutOfRangeError, match=rf"\[-5, 5\)\nReceived: {-5 - count}\."):
         made(*arrays, pool=crew)
     assert crew.caller().sites >= count
     arrays[-1][2] = 0
@@ -234,7 +234,7 @@ def test_a_fault_is_forgotten_with_its_run() -> None:
     made, crew = Body(body_of((x, at), ("take", (0, 1), {"axis": 0}))), Pool(1)
     for wrong in (-100, 12, -10, 2**40):
         at[3] = wrong
-        with pytest.raises(OutOfRangeError, match=f"Received: {wrong},"):
+        with pytest.raises(OutOfRangeError, match=rf"Received: {wrong}\."):
             made(x, at, pool=crew)
         at[3] = 1
         made(x, at, pool=crew)
@@ -261,5 +261,5 @@ def test_any_number_of_threads_reports_the_same_fault_every_time(workers: int) -
             made(x, y, i, j, pool=crew)
         told.add(str(e.value))
     crew.close()
-    assert {t.splitlines()[1] for t in told} == {f"Received: {i[i >= 300].min()}, in a compiled program."}
+    assert {t.splitlines()[1] for t in told} == {f"Received: {i[i >= 300].min()}."}
     assert len(told) == 1

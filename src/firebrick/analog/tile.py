@@ -24,6 +24,7 @@ from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, int32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import all_or_none
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.operands import check_devices, describe, not_a_tensor
@@ -239,7 +240,7 @@ class Tile(Module):
             OutOfRangeError: x, d or lr is not finite; nothing was changed. Under ``fb.jit`` it is an ``ExecutionError`` where
                 the update is by pulses; where it is by arithmetic, the weights are not finite then.
         """
-        return self.update_checked(*self.check_update(x, d, lr), lr)
+        return all_or_none(partial(self.update_checked, *self.check_update(x, d, lr), lr))
 
     def check_update(self, x: Tensor, d: Tensor, lr: float | Tensor) -> tuple[Tensor, Tensor]:
         """Raise the errors that ``update`` has for these arguments, before anything changes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from firebrick.analog.factors import Factors, factors_of
@@ -10,6 +11,7 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import GradientError, UnsupportedError
+from firebrick.core.journal import all_or_none
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -106,15 +108,20 @@ class AnalogOptimizer(Optimizer):
                 "gradients that may be left out, as with loss scaling", "train in float32",
             )  # fmt: skip
         checked = [of if isinstance(of, Tensor) else tile.check_update(*_joined(of), rate) for tile, of, rate in found]
-        super().update(model, grads)
-        with no_grad():
-            for (tile, _, rate), given in zip(found, checked, strict=True):
-                if isinstance(given, Tensor):
-                    tile.descend(given, rate)
-                else:
-                    tile.update_checked(*given, rate)
-            for tile in tiles:
-                tile.end_mini_batch()
+        digital = partial(super().update, model, grads)
+
+        def updated() -> None:
+            digital()
+            with no_grad():
+                for (tile, _, rate), given in zip(found, checked, strict=True):
+                    if isinstance(given, Tensor):
+                        tile.descend(given, rate)
+                    else:
+                        tile.update_checked(*given, rate)
+                for tile in tiles:
+                    tile.end_mini_batch()
+
+        all_or_none(updated)
 
     def _gradients(self, grads: Any) -> list[Tensor | None]:
         """The gradients of digital parameters; None for tiles."""

@@ -77,7 +77,7 @@ class Site:
         number = f"{index}{' or more' if index == largest else ' or less' if clamped_below else ''}"
         return OutOfRangeError(
             f"{self.op}: indices must lie in [{-self.size}, {self.size})",
-            f"{number}, at {self.line}" if self.line else f"{number}, in a compiled program",
+            f"{number}, at {self.line}" if self.line else number,
             "check the index tensor (labels, tokens) against the axis it indexes",
             op=self.op,
             index=index,
