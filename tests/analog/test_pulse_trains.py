@@ -12,6 +12,7 @@ from firebrick import analog
 from firebrick.analog import device_array
 from firebrick.analog.pulse_trains import (
     FULL,
+    Slots,
     Trains,
     arranged,
     levels,
@@ -150,11 +151,11 @@ def test_trains_fire_as_often_as_their_levels_say() -> None:
     factor, scale = fb.asarray(np.array([1 << 30], np.int64)), fb.asarray(np.array([[2.0**12, 2.0**13]], np.float32))
     assert levels(values, factor, scale, fb.random.Generator(0).key(), 0, False).tolist() == [[0, FULL // 4, FULL // 2, FULL]]
     length = fb.asarray(np.array([70], np.int64))
-    start, first, _, used = arranged(length, 3)
+    slots = Slots(length, *arranged(length, 3))
     counts = np.zeros(4)
     for seed in range(200):
         key, needed = fb.random.Generator(seed).key(), fb.full((3,), 0xFFFFFFFF, dtype=uint32)
-        fires, negative = trains(values, factor, scale, key, 0, False, length, start, first, used, needed)
+        fires, negative = trains(values, factor, scale, key, 0, False, *slots.places, *slots.samples, needed, seed % 2 == 0)
         words = fires.numpy()
         counts += [sum(int(w).bit_count() for w in words[:, line]) for line in range(4)]
         assert not np.any(words[2] >> 6)  # nothing fires after the last slot
@@ -206,9 +207,9 @@ def test_a_line_fires_in_a_slot_where_the_word_of_its_address_is_below_its_level
     length = rng.integers(0, most + 1, samples)
     values, key = fb.asarray(rng.normal(size=(samples, lines)).astype(np.float32)), fb.random.Generator(most).key()
     factor, scale = fb.full((samples,), 1 << 30, dtype=int64), fb.full((samples, 2), 2.0**12.5, dtype=float32)
-    start, first, _, used = arranged(fb.asarray(length), samples * room)
+    slots = Slots(fb.asarray(length), *arranged(fb.asarray(length), samples * room))
     needed = fb.full((samples * room,), 0xFFFFFFFF, dtype=uint32)
-    fires, negative = trains(values, factor, scale, key, 0, False, fb.asarray(length), start, first, used, needed)
+    fires, negative = trains(values, factor, scale, key, 0, False, *slots.places, *slots.samples, needed, False)
     level = levels(values, factor, scale, key, 0, False).numpy()
     stream = OPS["random_bits"].reference(key.numpy(), shape=(4 * 36 * 3 * lines * room,), offset=0)
     words = stream.reshape(room, 3, 36, lines, 4)  # 32 slots of a sample, four samples, block, line, word of a block
@@ -226,7 +227,7 @@ def test_a_line_fires_in_a_slot_where_the_word_of_its_address_is_below_its_level
 def test_a_sample_of_at_most_a_word_is_in_one_word_and_a_longer_one_begins_with_one(most: int) -> None:
     length = np.random.default_rng(most).integers(0, most + 1, 200)
     words = 200 * -(-most // 32)
-    start, first, begins, used = (t.numpy() for t in arranged(fb.asarray(length), words))
+    start, first, begins, used, before, active = (t.numpy() for t in arranged(fb.asarray(length), words))
     where = places(length, words)
     assert used[0] == max(w for w, _, _ in where) + 1
     for b in range(200):
@@ -235,9 +236,11 @@ def test_a_sample_of_at_most_a_word_is_in_one_word_and_a_longer_one_begins_with_
         assert len({w for w, _ in own}) == -(-int(length[b]) // 32)
     for w in range(int(used[0])):
         samples = sorted({b for at, _, b in where if at == w})
-        assert first[w] == samples[0]
+        assert first[w] == active[before[w]] == samples[0]
         assert int(begins[w]) == sum(1 << int(start[b] % 32) for b in samples if start[b] >= 32 * w)
     assert not begins[used[0] :].any()
+    having = np.flatnonzero(length)
+    np.testing.assert_array_equal(active, np.pad(having, (0, 200 - len(having))))
 
 
 def test_pulses_are_those_of_the_lines_that_fire_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,11 +249,11 @@ def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stoc
 
 @typed_kernel(
     "1", length=reads(int64, "samples"), words=int, start=results(int64, "samples"), first=results(int64, "words"),
-    begins=results(uint32, "words"), used=results(int64, "1"),
+    begins=results(uint32, "words"), used=results(int64, "1"), before=results(int64, "words"), active=results(int64, "samples"),
 )  # fmt: skip
-def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used: Any) -> None:
+def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used: Any, before: Any, active: Any) -> None:
     """Where the slots of each sample are; see ``Slots``, whose attributes the results are."""
-    at = kernel.index()
+    at, many = 0, 0
     found = word_of(0)
     for b in range(length.shape[0]):
         slots = length[b]
@@ -264,9 +264,12 @@ def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used:
             bit = word_of(1) << word_of(at % WORD)
             found = bit if at % WORD == 0 else found | bit
             begins[at // WORD] = found
+            active[many] = b
             if at % WORD == 0:
                 for k in range((slots + WORD - 1) // WORD):
                     first[at // WORD + k] = b
+                    before[at // WORD + k] = many
+            many += 1
         at += slots if slots <= WORD else (slots + WORD - 1) // WORD * WORD
     used[0] = (at + WORD - 1) // WORD
 
@@ -298,6 +301,21 @@ _OF_SLOTS: dict[str, Any] = {
     "length": reads(int64, "samples"), "start": reads(int64, "samples"), "first": reads(int64, "words"),
     "used": reads(int64, "1"),
 }  # fmt: skip
+_OF_SAMPLES: dict[str, Any] = {
+    "begins": reads(uint32, "words"), "before": reads(int64, "words"), "active": reads(int64, "samples"),
+}  # fmt: skip
+
+
+@kernel.function
+def lowest_slot(slots: Any) -> Any:
+    """The lowest bit of a word that is not 0."""
+    return slots & (word_of(0) - slots)
+
+
+@kernel.function
+def sample_of(slot: Any, w: Any, begins: Any, before: Any, active: Any) -> Any:
+    """The sample of a slot, a bit of a word; that of the slot before it, if none has it. Other arguments are of ``Slots``."""
+    return active[before[w] + max(int(set_bits(begins[w] & (slot | (slot - word_of(1))))) - 1, 0)]
 
 
 @kernel.function
@@ -345,16 +363,17 @@ def long_train(key: Any, block: Any, lines: Any, slots: Any, largest: Any) -> An
 
 
 @typed_kernel(
-    "words, lines", **_OF_LINES, **_OF_SLOTS, needed=reads(uint32, "words"), fires=results(uint32, "words, lines"),
-    negative=results(uint32, "words, lines"),
+    "words, lines", **_OF_LINES, **_OF_SLOTS, **_OF_SAMPLES, needed=reads(uint32, "words"), scattered=ConstantType(bool),
+    fires=results(uint32, "words, lines"), negative=results(uint32, "words, lines"),
 )  # fmt: skip
 def trains(
     values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, first: Any,
-    used: Any, needed: Any, fires: Any, negative: Any,
+    used: Any, begins: Any, before: Any, active: Any, needed: Any, scattered: Any, fires: Any, negative: Any,
 ) -> None:  # fmt: skip
     """Pulse trains, in words of ``Slots``: in which slots lines fire, and in which they are negative.
 
-    Arguments are as of ``levels``. Samples without a slot that is needed get no pulses.
+    Arguments are as of ``levels`` and attributes of ``Slots``. Samples without a slot that is needed get no pulses.
+    ``scattered`` is whether these are many: inputs of the others are far apart in memory, and are read ahead.
 
     Four neighbouring samples have 36 blocks of four random words for each line and each 32 of their slots. Word k of block
     s < 4 is that of slot s of sample k, if that is short (``SHORT``): so four trains of one slot need one block. The words of
@@ -365,48 +384,53 @@ def trains(
     firing, falling = word_of(0), word_of(0)
     if w < used[0] and needed[w] != word_of(0):
         lines, fours = values.shape[1], (length.shape[0] + 3) >> 2
-        four = first[w] >> 2
         part = max(WORD * w - start[first[w]], 0) >> 5  # of the first sample; if it is above 0, there is no other one
-        while four < fours and start[4 * four] < WORD * (w + 1):
+        driving, left = whole_of(0 if scattered else 1), needed[w]
+        while scattered and left != word_of(0):  # one after the other below, each would be waited for
+            driving = driving | _BITS(values[sample_of(lowest_slot(left), w, begins, before, active), line])
+            left = left & (left - word_of(1))
+        left = needed[w]
+        while left != word_of(0):
+            four = sample_of(lowest_slot(left), w, begins, before, active) >> 2
             end = WORD
             if 4 * four + 4 < length.shape[0]:
                 end = min(start[4 * four + 4] - WORD * w, WORD)
-            if (needed[w] & lowest(end) & ~lowest(max(start[4 * four] - WORD * w, 0))) != word_of(0):
-                block = 36 * (part * fours + four) * lines + line
-                a_few, a_many, a_shift, a_bits, a_falling, a = driven(
-                    values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 0, w, line
-                )
-                b_few, b_many, b_shift, b_bits, b_falling, b = driven(
-                    values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 1, w, line
-                )
-                c_few, c_many, c_shift, c_bits, c_falling, c = driven(
-                    values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 2, w, line
-                )
-                d_few, d_many, d_shift, d_bits, d_falling, d = driven(
-                    values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 3, w, line
-                )
-                falling = falling | a_falling | b_falling | c_falling | d_falling
-                if (a_bits | b_bits | c_bits | d_bits) != word_of(0):  # of inputs that are one-hot, few lines fire
-                    a_found, b_found, c_found, d_found = word_of(0), word_of(0), word_of(0), word_of(0)
-                    for s in range(max(a_few, b_few, c_few, d_few)):
-                        bit = word_of(1) << word_of(s)
-                        a_found = a_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 0) <= a else word_of(0))
-                        b_found = b_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 1) <= b else word_of(0))
-                        c_found = c_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 2) <= c else word_of(0))
-                        d_found = d_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 3) <= d else word_of(0))
-                    if a_many > 0:
-                        a_found = long_train(key, block + 4 * lines, lines, a_many, a)
-                    firing = firing | ((a_found << word_of(a_shift)) & a_bits)
-                    if b_many > 0:
-                        b_found = long_train(key, block + 12 * lines, lines, b_many, b)
-                    firing = firing | ((b_found << word_of(b_shift)) & b_bits)
-                    if c_many > 0:
-                        c_found = long_train(key, block + 20 * lines, lines, c_many, c)
-                    firing = firing | ((c_found << word_of(c_shift)) & c_bits)
-                    if d_many > 0:
-                        d_found = long_train(key, block + 28 * lines, lines, d_many, d)
-                    firing = firing | ((d_found << word_of(d_shift)) & d_bits)
-            four += 1
+            block = 36 * (part * fours + four) * lines + line
+            a_few, a_many, a_shift, a_bits, a_falling, a = driven(
+                values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 0, w, line
+            )
+            b_few, b_many, b_shift, b_bits, b_falling, b = driven(
+                values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 1, w, line
+            )
+            c_few, c_many, c_shift, c_bits, c_falling, c = driven(
+                values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 2, w, line
+            )
+            d_few, d_many, d_shift, d_bits, d_falling, d = driven(
+                values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 3, w, line
+            )
+            falling = falling | a_falling | b_falling | c_falling | d_falling
+            if driving != 0 and (a_bits | b_bits | c_bits | d_bits) != word_of(0):  # of inputs that are one-hot, few lines fire
+                a_found, b_found, c_found, d_found = word_of(0), word_of(0), word_of(0), word_of(0)
+                for s in range(max(a_few, b_few, c_few, d_few)):
+                    bit = word_of(1) << word_of(s)
+                    a_found = a_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 0) <= a else word_of(0))
+                    b_found = b_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 1) <= b else word_of(0))
+                    c_found = c_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 2) <= c else word_of(0))
+                    d_found = d_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 3) <= d else word_of(0))
+                if a_many > 0:
+                    a_found = long_train(key, block + 4 * lines, lines, a_many, a)
+                firing = firing | ((a_found << word_of(a_shift)) & a_bits)
+                if b_many > 0:
+                    b_found = long_train(key, block + 12 * lines, lines, b_many, b)
+                firing = firing | ((b_found << word_of(b_shift)) & b_bits)
+                if c_many > 0:
+                    c_found = long_train(key, block + 20 * lines, lines, c_many, c)
+                firing = firing | ((c_found << word_of(c_shift)) & c_bits)
+                if d_many > 0:
+                    d_found = long_train(key, block + 28 * lines, lines, d_many, d)
+                firing = firing | ((d_found << word_of(d_shift)) & d_bits)
+            later = ~lowest(end)  # slots behind the last sample of a word are of none
+            left = left & later if (begins[w] & later) != word_of(0) else word_of(0)
     fires[w, line] = firing
     negative[w, line] = falling
 
@@ -478,6 +502,8 @@ class Slots(NamedTuple):
         first: The first sample of each word, int64 [words].
         begins: Bit s is whether a sample begins in slot s of the word, uint32 [words].
         used: Number of words that samples have, int64 [1].
+        before: Number of samples that have slots, and begin before the first sample of each word, int64 [words].
+        active: The samples that have slots, then zeros, int64 [samples].
     """
 
     length: Tensor
@@ -485,11 +511,18 @@ class Slots(NamedTuple):
     first: Tensor
     begins: Tensor
     used: Tensor
+    before: Tensor
+    active: Tensor
 
     @property
     def places(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What kernels need of them."""
         return self.length, self.start, self.first, self.used
+
+    @property
+    def samples(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the sample of a slot is found by."""
+        return self.begins, self.before, self.active
 
 
 class Trains(NamedTuple):
@@ -585,12 +618,11 @@ def made_trains(
         each = arange(samples, dtype=int64, device=x.device)
         ones = full((samples,), 1, dtype=uint32, device=x.device)
         columns, rows = levels(*of_columns), levels(*of_rows)
-        where_ = Slots(length, each, each, ones, full((1,), samples, dtype=int64, device=x.device))
+        where_ = Slots(length, each, each, ones, full((1,), samples, dtype=int64, device=x.device), each, each)
         fired = may_fire(rows)
         return Trains(where_, columns, rows, may_fire(columns), fired, fired)
-    start, first, begins, used = arranged(length, samples * room)
-    where_ = Slots(length, start, first, begins, used)
+    where_ = Slots(length, *arranged(length, samples * room))
     all_slots = full((samples * room,), 0xFFFFFFFF, dtype=uint32, device=x.device)
-    rows, d_negative = trains(*of_rows, *where_.places, all_slots)
-    columns, x_negative = trains(*of_columns, *where_.places, any_row(rows, used))
+    rows, d_negative = trains(*of_rows, *where_.places, *where_.samples, all_slots, False)
+    columns, x_negative = trains(*of_columns, *where_.places, *where_.samples, any_row(rows, where_.used), True)
     return Trains(where_, columns, rows, x_negative, d_negative, firing_rows(rows, *where_.places))
