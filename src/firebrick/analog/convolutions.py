@@ -9,12 +9,12 @@ import numpy as np
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.mapping import TileArray
+from firebrick.analog.patches import patches
 from firebrick.core.errors import ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES, padding_of
 from firebrick.functions.movement import concat, permute_dims, reshape
-from firebrick.functions.windows import patch_rows
 from firebrick.nn import Conv1d as DigitalConv1d
 from firebrick.nn import Conv2d as DigitalConv2d
 from firebrick.nn import Conv3d as DigitalConv3d
@@ -81,7 +81,7 @@ class _Convolution(Module):
                 "reshape x, or build the layer with its number of channels",
             )  # fmt: skip
         padding = padding_of(name, self.padding, self.kernel, self.stride, self.dilation)
-        vectors, sizes = patch_rows(name, x, self.kernel, self.stride, padding, self.dilation)
+        vectors, sizes = patches(name, x, self.kernel, self.stride, padding, self.dilation)
         if isinstance(self.tiles, TileArray):
             y = self.tiles(vectors)
         else:

@@ -245,6 +245,35 @@ _AT_ONCE = 1 << 18
 """Maximum number of elements of the patches of an image that are taken at once, by a number for each."""
 
 
+def patch_sizes(
+    where: str, image: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], padding: Widths,
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:  # fmt: skip
+    """How many patches there are along each axis of an image.
+
+    Args:
+        where: Of messages.
+        image: Its sizes; other arguments as of ``patch_rows``.
+        kernel: Likewise.
+        stride: Likewise.
+        padding: Likewise.
+        dilation: Likewise.
+
+    Raises:
+        ShapeError: The kernel does not fit into the padded image.
+    """
+    sizes = []
+    for n, k, s, (before, after), d in zip(image, kernel, stride, padding, dilation, strict=True):
+        whole, reach = n + before + after, d * (k - 1) + 1
+        if reach > whole:
+            raise ShapeError(
+                f"{where}: the kernel must fit into the padded image",
+                f"kernel {k} with dilation {d}, size {n} + {before + after}", "pad more, or take a smaller kernel",
+            )  # fmt: skip
+        sizes.append((whole - reach) // s + 1)
+    return tuple(sizes)
+
+
 def patch_rows(
     where: str, x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: Widths, dilation: tuple[int, ...]
 ) -> tuple[Tensor, tuple[int, ...]]:
@@ -261,22 +290,14 @@ def patch_rows(
     Returns:
         Tensor [batch, patches, channels · elements of the kernel], and the patches along each axis.
     """
-    sizes = []
-    for n, k, s, (before, after), d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True):
-        whole, reach = n + before + after, d * (k - 1) + 1
-        if reach > whole:
-            raise ShapeError(
-                f"{where}: the kernel must fit into the padded image",
-                f"kernel {k} with dilation {d}, size {n} + {before + after}", "pad more, or take a smaller kernel",
-            )  # fmt: skip
-        sizes.append((whole - reach) // s + 1)
+    sizes = patch_sizes(where, x.shape[2:], kernel, stride, padding, dilation)
     rows = pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
     count = x.shape[1] * prod(kernel)
     if prod(sizes) * count > _AT_ONCE:
         for axis in reversed(range(len(sizes))):  # each axis of the image becomes two: patches, and elements of the kernel
             rows = _take(rows, _starts(sizes[axis], stride[axis], kernel[axis], dilation[axis]), axis + 2)
         axes = (0, *(2 + 2 * k for k in range(len(sizes))), 1, *(3 + 2 * k for k in range(len(sizes))))
-        return reshape(permute_dims(rows, axes), (x.shape[0], prod(sizes), count)), tuple(sizes)
+        return reshape(permute_dims(rows, axes), (x.shape[0], prod(sizes), count)), sizes
     # each element is taken from where it lies in an image of all channels, so that nothing is transposed
     at, apart = np.arange(x.shape[1]).reshape(1, x.shape[1]) * prod(rows.shape[2:]), prod(rows.shape[2:])
     for n, many, k, s, d in zip(rows.shape[2:], sizes, kernel, stride, dilation, strict=True):
@@ -284,7 +305,7 @@ def patch_rows(
         found = at[:, None, :, None] + (_starts(many, s, k, d) * apart)[:, None, :][None]
         at = found.reshape(at.shape[0] * many, at.shape[1] * k)
     flat = reshape(rows, (x.shape[0], prod(rows.shape[1:])))
-    return reshape(_take(flat, at.reshape(-1), 1), (x.shape[0], *at.shape)), tuple(sizes)
+    return reshape(_take(flat, at.reshape(-1), 1), (x.shape[0], *at.shape)), sizes
 
 
 @answers_arguments
