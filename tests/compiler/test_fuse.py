@@ -81,6 +81,20 @@ def test_nothing_waits_for_what_waits_for_it() -> None:
     assert [len(n.params["body"].nodes) for n in fused(made)] == [2, 2]
 
 
+def test_a_group_with_a_node_of_the_end_comes_before_what_is_not_needed_yet() -> None:
+    g = graph_of(Aval((N, N), F), Aval((N, N), F))
+    a = add(g, "relu", 0)
+    b = add(g, "matmul", a, 0)
+    c = add(g, "matmul", 1, 1)
+    d = add(g, "add", b, c)
+    e = add(g, "negative", a)
+    g.outputs = (d, e)
+    first, *others = check(g).nodes
+    assert [n.op.name for n in first.params["body"].nodes] == ["relu", "negative"]
+    assert [n.op.name for n in others][:2] == ["matmul", "matmul"]
+    assert others[0].inputs[0] == first.results[0]  # not the product that does not wait for the group
+
+
 def test_two_groups_join_through_a_third_only_if_no_path_is_in_between() -> None:
     g = graph_of(Aval((N, N), F), Aval((N, N), F))
     a = add(g, "negative", add(g, "abs", 0))

@@ -323,8 +323,8 @@ class Generator:
             else:
                 entry = self, (self._seed, counter), (self._seed, counter + count)
                 apply_rows([(list.append, drawn, entry), (_counter_of, self, counter + count)])
-        keys: np.ndarray[Any, Any] = np.stack([_key(self._seed, counter + i) for i in range(count)])
-        return keys
+        low, high = self._seed & _LOW, self._seed >> 32
+        return np.array([(low, high, c & _LOW, c >> 32) for c in range(counter, counter + count)], np.uint32)
 
     def _next_on(self, device: Device) -> Tensor:
         """The next key on a device; inside a trace, one that each run takes anew."""

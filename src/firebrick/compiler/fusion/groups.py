@@ -572,14 +572,18 @@ class _BodyBuilder:
 
 
 def _order(groups: _Groups, parts: dict[int, _GroupNode]) -> list[int]:
-    """The groups in topological order; among ready ones, by the number of their last node."""
+    """The groups in topological order; among ready ones, by the number of their first node.
+
+    So what a group computes is used while it is in the caches. By the last node, a group that takes in a node from the end of
+    the graph, and what depends on it, would come behind all that is ready: such as the random numbers of all layers.
+    """
     group_of = {v: u for u, part in parts.items() for v in part.results}
     waits = {u: {group_of[v] for v in part.inputs if v in group_of} for u, part in parts.items()}
     users: dict[int, list[int]] = {u: [] for u in parts}
     for u, needed in waits.items():
         for w in needed:
             users[w].append(u)
-    ready = [(max(groups.by_first[u].members), u) for u, needed in waits.items() if not needed]
+    ready = [(min(groups.by_first[u].members), u) for u, needed in waits.items() if not needed]
     heapq.heapify(ready)
     out = []
     while ready:
@@ -588,5 +592,5 @@ def _order(groups: _Groups, parts: dict[int, _GroupNode]) -> list[int]:
         for w in users[u]:
             waits[w].discard(u)
             if not waits[w]:
-                heapq.heappush(ready, (max(groups.by_first[w].members), w))
+                heapq.heappush(ready, (min(groups.by_first[w].members), w))
     return out
