@@ -10,6 +10,9 @@ import pytest
 from drawn_sources import kernel_of
 
 import firebrick as fb
+from firebrick.compiler.spec.custom import launched
+from firebrick.compiler.targets.llvm.custom_kernels import lowered
+from firebrick.compiler.targets.llvm.target import Target
 
 HEAD = """import firebrick as fb
 K = fb.kernel
@@ -66,3 +69,12 @@ def test_a_result_of_another_size_than_the_grid_is_filled(grid: str, size: str, 
     assert program_of(kernel, x).filled == {"out": 0}
     grid_size = eval(grid, {"n": 6})
     assert kernel(x).tolist()[:6] == [float(k) if k < grid_size else 0.0 for k in range(6)]
+
+
+@pytest.mark.parametrize(("n", "several"), [(100, False), (1 << 20, True)])
+def test_first_values_of_a_large_result_are_stored_by_several_threads(n: int, several: bool, tmp_path: Path) -> None:
+    kernel = kernel_of(HEAD.format(grid="1", size="n", first="") + "    out[i] = x[i]\n", tmp_path / "first.py")
+    x = fb.ones(n)
+    first, own = lowered(launched(program_of(kernel, x), [x.aval], [0], {}), [x.aval], [x.aval], Target.host()).parts
+    assert (0 < first.chunk < first.kernel.grid) == several
+    assert own.kernel.grid == 1

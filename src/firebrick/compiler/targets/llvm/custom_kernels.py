@@ -10,7 +10,10 @@ from dataclasses import replace
 
 from firebrick.compiler.naive import Buffer, naive
 from firebrick.compiler.naive.building import INPUT
+from firebrick.compiler.program.launch import chunk_of
 from firebrick.compiler.spec.custom import Custom
+from firebrick.compiler.spec.nest import itemsize
+from firebrick.compiler.targets.llvm.copy_kernels import moving_us
 from firebrick.compiler.targets.llvm.emit import Limit
 from firebrick.compiler.targets.llvm.lanes import lanes_kernel
 from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel
@@ -40,9 +43,11 @@ def lowered(spec: Custom, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
         made = lanes_kernel(step.function, target, limit=limit, words=[*step.scalars, *grid])
         if units := made.units(grid):
             kernel = named(replace(made.kernel, grid=units), f"kernel_{spec.function.name}")
-            sites = spec.sites if step.function is spec.function else ()
-            parts.append(
-                LoweredKernel(kernel, tuple(map(number, step.buffers)), made.cost_us(grid), sites, chunk=made.chunk(grid))
-            )
+            cost, chunk, sites = made.cost_us(grid), made.chunk(grid), spec.sites
+            if step.function is not spec.function:  # first values: what takes time is memory, which cycles do not count
+                first = spec.results[step.buffers[-1].number]
+                cost, sites = moving_us(first.view.shape, itemsize(first.dtype)), ()
+                chunk = chunk_of(units, cost)
+            parts.append(LoweredKernel(kernel, tuple(map(number, step.buffers)), cost, sites, chunk=chunk))
     text = module_text({p.kernel.name: p.kernel for p in parts}.values())
     return Lowered(tuple(parts), (), text, (frozenset(),) * len(outputs))
