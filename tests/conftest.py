@@ -178,11 +178,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _sent(send: Callable[..., None], name: str, **what: Any) -> None:
-    """A worker sends six messages of each test: those that nobody shows, its beginning and that its fixtures were made and
-    ended well, took half of what it costs to pass a test on."""
+    """A worker sends six messages of each test: those that nobody shows, its beginning and end and that its fixtures were made
+    and ended well, took half of what it costs to pass a test on."""
     of = what.get("data", {})
     unshown = name == "testreport" and of.get("outcome") == "passed" and of.get("when") != "call"
-    if not unshown and name != "logstart":
+    if not unshown and name not in ("logstart", "logfinish"):
         send(name, **what)
 
 
