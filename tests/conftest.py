@@ -19,10 +19,12 @@ from functools import partial, wraps
 from typing import Any
 
 import pytest
+from combinations import take_turns
 from hypothesis import HealthCheck, settings
 
 # The workers of a run share the cores: threads of NumPy and PyTorch that wait for each other take time from other tests
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # others are processes that import PyTorch
 
 # PyTorch looks up the names of addresses that it connects to; a name server that is slow must not fail a test
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -141,7 +143,8 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, so that no worker is left with one while the others have nothing to do."""
+    """Tests take turns, and long tests are first, so that no worker is left with one while the others have nothing to do."""
+    take_turns(items)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

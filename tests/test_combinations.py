@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from combinations import pairs_of, turns_of
+from combinations import pairs_of, take_turns, turns_of
 
 FACTORS = ("abcdefg", [0, 1, 2], "xy")
 
@@ -38,3 +39,33 @@ def test_values_take_turns() -> None:
     for k in (1, 2):
         counts = [sum(row[k] == value for row in chosen) for value in FACTORS[k]]
         assert max(counts) - min(counts) <= 1
+
+
+class Item(SimpleNamespace):
+    """What is asked of a test."""
+
+    def iter_markers(self) -> Any:
+        return [SimpleNamespace(name=name) for name in self.marks]
+
+    def add_marker(self, name: str) -> None:
+        self.marks.append(name)
+
+
+def test_tests_that_are_marked_take_turns_too() -> None:
+    def family(name: str, *marks: str) -> list[Any]:
+        every = product(range(7), range(3), range(2))
+        return [
+            Item(parent=1, originalname=name, marks=[*marks], callspec=SimpleNamespace(params={"c": c, "a": a, "b": b}))
+            for a, b, c in every
+        ]
+
+    marked, plain, skipped = family("one", "turns"), family("two"), family("three", "turns", "skip")
+    for item in marked[:6]:
+        item.marks.append("skip")  # of an engine that cannot be used: its turn would be no test
+    take_turns([*plain, *marked, *skipped])
+    assert all(item.marks == [] for item in plain)
+    assert all("soak" not in item.marks for item in [*skipped, *marked[:6]])
+    chosen = [(i["a"], i["b"], i["c"]) for item in marked[6:] if "soak" not in item.marks for i in [item.callspec.params]]
+    assert [a for a, _, _ in chosen] == list(range(1, 7))
+    assert [sum(b == k for _, b, _ in chosen) for k in range(3)] == [2, 2, 2]
+    assert [sum(c == k for _, _, c in chosen) for k in range(2)] == [3, 3]

@@ -135,6 +135,7 @@ def transformer() -> nn.Module:
     return nn.Sequential(*(nn.TransformerEncoderLayer(32, 4, dropout=0.1) for _ in range(24)))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("build", [mixer, transformer])
 def test_balanced_lowers_the_peak_of_a_deep_network_and_changes_no_bit(build: Callable[[], nn.Module], device: str) -> None:
     fb.random.seed(0)

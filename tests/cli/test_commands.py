@@ -70,6 +70,11 @@ def test_devices_shows_long_names_whole(run: Run, monkeypatch: pytest.MonkeyPatc
     assert "…" not in shown
 
 
+def test_a_run_has_figures(trained: Path) -> None:
+    for name in ("curves.png", "confusion.png"):
+        assert (trained / name).read_bytes().startswith(b"\x89PNG")
+
+
 def test_training_ends_with_the_test_accuracy_and_says_where_everything_lies(run: Run) -> None:
     result = run("train", "digits", "--model", "mlp", "--epochs", 6)
     assert result.exit_code == 0, result.output

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from combinations import turns_of
 
+import firebrick as fb
+
 COMMAND = [sys.executable, "-m", "firebrick"]
 
 
@@ -43,12 +45,16 @@ ARGUMENTS = [["--help"], ["train", "--help"], ["devices"], ["cache", "list"], ["
 @pytest.mark.skipif(os.name == "nt", reason="pipes are other there")
 @pytest.mark.parametrize("arguments", ARGUMENTS, ids=" ".join)
 def test_output_that_nobody_reads_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"  # `cache list` would read all that the tests keep
+    with fb.config.scope(cache_dir=str(cache)):
+        fb.jit(lambda x: fb.tanh(x) * 2.0)(fb.ones(1 << 15, device="cpu"))
+    assert any(cache.rglob("*.fbo"))
     read, write = os.pipe()
     os.close(read)
     try:
         done = subprocess.run(
             [*COMMAND, *arguments], stdout=write, stderr=subprocess.PIPE, text=True, timeout=120, cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "FIREBRICK_CACHE_DIR": str(cache)},
         )  # fmt: skip
     finally:
         os.close(write)

@@ -63,6 +63,7 @@ def test_training_ends_with_the_errors_of_the_best_epoch(finished: tuple[Path, s
     for name in ("checkpoint", "best", "metrics.csv", "curves.png", "forecast.png"):
         assert (trained / name).exists()
         assert name in output
+    assert (trained / "forecast.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(r"^forecast +\S+forecast\.png$", output, re.MULTILINE)
     assert not (trained / "confusion.png").exists()
     best = run("evaluate", trained, "--best")

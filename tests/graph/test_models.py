@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from combinations import pairs_of, turns_of
+from combinations import turns_of
 from rounding import Exact, exact
 
 import firebrick as fb
@@ -195,7 +195,7 @@ def check_training(name: str, device: str, dtype: str, tolerance: float) -> None
     assert run.optimizer.learning_rate == pytest.approx(0.0, abs=1e-9)  # the schedule's end
 
 
-@pytest.mark.parametrize(("name", "device", "dtype"), pairs_of(MODELS, ENGINES, ["float32", "float64"]))
+@pytest.mark.parametrize(("name", "device", "dtype"), turns_of(MODELS, ENGINES, ["float32", "float64"]))
 def test_four_steps_of_training_give_the_same_state_and_one_trace(name: str, device: str, dtype: str) -> None:
     check_training(name, device, dtype, rounded(name, device, dtype))
 
@@ -257,6 +257,7 @@ def test_the_comparison_sees_one_step_more_and_one_draw_more() -> None:
     assert all("generator" in n for n in changed)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("device", ENGINES)
 @pytest.mark.parametrize(
     ("name", "choices"), [("resnet18", {"width": 4}), ("transformer-classifier", {"dim": 16, "heads": 2, "layers": 3})]

@@ -61,6 +61,7 @@ def values(dtype, device):
     return fb.asarray([0, 1], dtype=fb.int64, device=device).astype(fb.dtype(dtype))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("device", ENGINES)
 @pytest.mark.parametrize("name", [*BINARY, *OTHERS])
 def test_a_numpy_scalar_beside_a_tensor_gives_the_bits_or_error_of_the_python_number(name, device) -> None:

@@ -97,6 +97,7 @@ def agree(program: Program, way: Way, device: str) -> None:
 @pytest.mark.parametrize("way", list(WAYS))
 @given(program=_pure(12))
 @settings(max_examples=12)
+@pytest.mark.turns
 def test_random_programs_of_one_example_give_what_a_loop_gives(device: str, way: str, program: Program) -> None:
     agree(program, WAYS[way], device)
 

@@ -148,6 +148,7 @@ def test_the_other_activations_are_what_their_names_say(activation: str) -> None
     np.testing.assert_allclose(layer(x).numpy(), want.numpy(), rtol=1e-12)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("activation", ["swiglu", "geglu", "reglu", "silu", "tanh"])
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_the_activations_of_a_decoder_are_what_their_names_say(activation: str, norm_first: bool, device: str) -> None:

@@ -52,6 +52,7 @@ THEIRS = {
 }  # fmt: skip
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_equals_torchs(case: str, device: str) -> None:
     torch = pytest.importorskip("torch", reason="torch, to compare with")

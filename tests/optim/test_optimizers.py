@@ -219,6 +219,7 @@ def test_a_model_on_two_devices_is_updated_where_its_parts_are() -> None:
 # state
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("through", ["tensors", "numpy and pickle"])
 @pytest.mark.parametrize("case", [*CASES, "schedule"])
 def test_a_resumed_run_is_bit_identical(case: str, through: str) -> None:

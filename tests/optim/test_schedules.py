@@ -79,6 +79,7 @@ def cases() -> dict[str, tuple[optim.Schedule, Callable[[Any, Any], Any], int]]:
     }  # fmt: skip
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("case", cases())
 def test_the_rate_of_every_step_equals_torchs(case: str, device: str) -> None:
     torch = pytest.importorskip("torch", reason="torch, to compare schedules with")

@@ -51,6 +51,7 @@ def tensors(learner: Learner) -> list[bytes]:
     return [t.detach().numpy().tobytes() for t in held]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_digits_are_learned_as_well_as_in_float32_in_one_graph(engine: str, precision: str) -> None:
