@@ -41,6 +41,7 @@ def perfect(**parts: Any) -> analog.InferenceRPUConfig:
 NOISE_OF_TRAINING = analog.WeightModifierParameter(analog.WeightModifierType.PCM_NOISE, std_dev=1.0, pcm_t_inference=3600.0)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", MODELS)
 def test_programmed_and_drifted_weights_are_the_same_on_every_engine(name: str, device: str) -> None:
     found = []

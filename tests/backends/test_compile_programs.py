@@ -94,6 +94,7 @@ def agree(engine: str, got: np.ndarray, want: np.ndarray) -> bool:
     return got.shape == want.shape and bool(np.all(near | (got == want) | (np.isnan(got) & np.isnan(want))))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_random_program_gives_the_bits_of_its_nodes_one_by_one(engine: str, seed: int) -> None:

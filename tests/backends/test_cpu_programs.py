@@ -105,6 +105,7 @@ def exactly(name: str) -> Exact:
     return exact(lambda: trained(*prepared(name, False, "numpy", "float64")), "float32")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_is_the_same_with_vectors_of_any_width(name: str, width: int) -> None:

@@ -91,6 +91,7 @@ def test_every_op_agrees_with_its_reference_on_every_dtype_and_sample(op: Op, de
             agree(op, sample, device)
 
 
+@pytest.mark.turns
 @needs_torch
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
 @pytest.mark.parametrize("op", RUN, ids=lambda op: op.name)

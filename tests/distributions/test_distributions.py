@@ -308,6 +308,7 @@ def test_bounds_and_factors_that_do_not_fit_are_refused() -> None:
             d.MultivariateNormal(fb.zeros(2), scale_tril=factor)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("device", ["cpu", "numpy", "torch:cpu"])
 @pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16, fb.float32, fb.float64])
 def test_every_sample_has_a_density(dtype: fb.DType, device: str) -> None:

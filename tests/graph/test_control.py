@@ -82,6 +82,7 @@ def rnn(w: fb.Tensor, h: fb.Tensor, xs: fb.Tensor, reverse: bool = False) -> Any
     return fb.scan(step, {"h": h, "n": fb.asarray(0)}, xs, reverse=reverse)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_in_jit_is_the_loop_to_the_second_derivative(home: str, reverse: bool) -> None:
     agree(lambda w, h, xs: rnn(w, h, xs, reverse), draw(0, 3, 3), draw(1, 2, 3), draw(2, 5, 2, 3))

@@ -245,6 +245,7 @@ def test_repr_shows_the_settings() -> None:
     assert [repr(k(1, 2)) for k in kinds] == ["RNNCell(1, 2)", "LSTMCell(1, 2)", "GRUCell(1, 2)"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
 def test_what_follows_a_rows_end_may_be_nan(name: str, device: str) -> None:
     """It is not looked at: outputs, gradients of weights and of x are those of zeros in its place."""

@@ -99,6 +99,7 @@ CASES: dict[str, tuple[Callable[[Bag], optim.Optimizer], Rule]] = {
 }  # fmt: skip
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("case", CASES)
 def test_twenty_steps_equal_the_papers_formulas(case: str, device: str) -> None:
     make, rule = CASES[case]

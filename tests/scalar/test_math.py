@@ -261,6 +261,7 @@ def test_functions_of_a_points_coordinates_are_within_two_units(name: str, dtype
     assert units(got, want).max() <= 1.6
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_floor_divide_and_remainder_are_those_of_exact_quotients(dtype: str, target: Target) -> None:

@@ -60,7 +60,7 @@ LONG = ("sgd", "adamw", "uneven")
 
 def compare(*chosen: str, epochs: int = 5, short: bool = False) -> None:
     """Train in the chosen ways, in all by default; those that are not of ``LONG`` for two epochs if ``short``."""
-    found = {}
+    found, alones = {}, dict[str, Learner]()
     group = fb.distributed.init()
     device = "cpu:0" if group.rank % 2 == 0 else "numpy:0"  # ranks on unlike engines
     ways: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -86,7 +86,10 @@ def compare(*chosen: str, epochs: int = 5, short: bool = False) -> None:
             learner.evaluate(DataLoader(ArrayDataset(np.ones((5, 6)), np.arange(5) % 3), 2, dtype="float64"))
         seen = group.all_gather(fb.asarray([float(r.valid_loss or 0.0) for r in learner.history], dtype="float64"))
         if strategy.main:
-            alone = trained(SingleDevice("cpu:0"), epochs=taken, **options)
+            same = json.dumps([taken, options])  # on one device, ways differ in these alone
+            if same not in alones:
+                alones[same] = trained(SingleDevice("cpu:0"), epochs=taken, **options)
+            alone = alones[same]
             losses = np.abs(np.array([[r.train_loss, r.valid_loss] for r in learner.history], float)
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)

@@ -171,7 +171,7 @@ def test_a_wrong_variant_is_barred_and_named(
 ) -> None:  # fmt: skip
     plant(kind)
     if kind == "hangs":
-        monkeypatch.setattr(trial, "DEADLINE", 6.0)
+        monkeypatch.setattr(trial, "DEADLINE", 3.0)
     function = fb.jit(program)
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((rows, COLUMNS)).astype(np.float32) for rows in (4, 9))
