@@ -55,6 +55,8 @@ def test_results_are_within_the_tables_tolerance(name: str, target: Target, ever
         got = run_map(e, arrays, aval.shape, aval.dtype.np, target)
         found = check_results(op, tuple(arrays), sample.params, (got,), want)
         assert found.ok, f"{dtype}, {sample.name}: {found}"
+        if narrow:
+            continue  # the interpreter has no width
         with np.errstate(all="ignore"):
             same = np.broadcast_to(evaluate([e], arrays)[0], aval.shape).astype(aval.dtype.np)
         found = check_results(op, tuple(arrays), sample.params, (np.asarray(same),), want)

@@ -83,11 +83,11 @@ def test_naive_forms_interpreted_have_the_results_of_the_reference(name: str) ->
 
 @pytest.mark.parametrize("name", WITH_KERNELS)
 def test_specifications_of_one_structure_have_the_same_kernels(name: str) -> None:
-    found = defaultdict(list)
+    alike = defaultdict(list)
     for g in groups(name):
-        found[key(g.spec)].append(tuple(s.function for s in naive(g.spec).steps))
-    for same in found.values():
-        assert len(set(same)) == 1
+        alike[key(g.spec)].append(g.spec)
+    for specs in alike.values():
+        assert len(specs) == 1 or len({tuple(s.function for s in naive(spec).steps) for spec in specs}) == 1
 
 
 def test_every_kind_of_specification_has_a_naive_form() -> None:
