@@ -76,6 +76,7 @@ def check(call: Call, device: str) -> None:
     assert compiled.traces == 1
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_function_gives_the_same_under_jit(name: str, device: str) -> None:

@@ -62,7 +62,7 @@ def test_matrices_of_every_size_are_factored_and_solved_with(by: str, n: int) ->
 
 
 @in_every_way
-@pytest.mark.parametrize("n", [1, 3, SECTION + 5])
+@pytest.mark.parametrize("n", [1, 3, SECTION + 2])
 def test_the_first_matrix_without_an_answer_is_reported(by: str, n: int) -> None:
     x = positive((2, 3), n)
     x[1, 0, -1, -1] = x[1, 2, 0, 0] = -1.0
