@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from inspect import Parameter, signature
 from typing import Any, cast
 
@@ -66,7 +66,12 @@ def _is_aval(a: Any) -> bool:
     if type(a) is not Aval:
         return False
     shape, dtype = cast(tuple[Any, Any], a)
-    return type(dtype) is DType and type(shape) is tuple and all(type(d) is int and d >= 0 for d in shape)
+    if type(dtype) is not DType or type(shape) is not tuple:
+        return False
+    for d in shape:
+        if type(d) is not int or d < 0:
+            return False
+    return True
 
 
 def _verify_node(node: Node, known: list[Aval]) -> None:
@@ -76,7 +81,8 @@ def _verify_node(node: Node, known: list[Aval]) -> None:
     for i in node.inputs:
         if type(i) is not int or not 0 <= i < len(known):
             raise _broken("a node's operands are defined before it", f"%{i}", node)
-    _verify_operands(node, [known[i] for i in node.inputs])
+    operands = [known[i] for i in node.inputs]
+    _verify_operands(node, operands)
     for inner in graphs_in(node.params) if node.params else ():
         try:
             verify_graph(inner)
@@ -84,20 +90,27 @@ def _verify_node(node: Node, known: list[Aval]) -> None:
             raise GraphError(e.expected, f"{e.received}, inside {show_node(node, lines=True)}", e.remedy) from None
     if op is CONSTANT:
         _verify_constant(node)
-    if type(node.region) is not int or not all(s is None or type(s) is str for s in (node.label, node.line)):
-        raise _broken("a region is an int, a label and a line are text", f"{node.region}, {node.label}, {node.line}", node)
-    needed, optional, others = _parameters(op)
-    given = node.params.keys()
-    if not needed <= given or not (others or given <= needed | optional):
+    label, line = node.label, node.line
+    if type(node.region) is not int or not ((label is None or type(label) is str) and (line is None or type(line) is str)):
+        raise _broken("a region is an int, a label and a line are text", f"{node.region}, {label}, {line}", node)
+    if not _takes(op, tuple(node.params)):
+        needed, optional, _ = _parameters(op)
         names = ", ".join(sorted(needed) + [f"{p} (optional)" for p in sorted(optional)]) or "none"
         raise _broken(f"{op.name} has its parameters: {names}", ", ".join(node.params) or "none", node)
     try:
-        inferred = op.infer(*(known[i] for i in node.inputs), **node.params)
+        inferred = op.infer(*operands, **node.params)
     except Exception as e:
         raise _broken(f"{op.name} accepts its operands and parameters", f"{type(e).__name__}: {e}", node) from e
     avals = (inferred,) if type(inferred) is Aval else tuple(inferred)
-    if not all(map(_is_aval, node.avals)) or avals != node.avals:
+    if avals != node.avals or not all(map(_is_aval, node.avals)):
         raise _broken(f"{op.name} has the results {', '.join(map(str, avals))}", ", ".join(map(str, node.avals)), node)
+
+
+@lru_cache(maxsize=4096)
+def _takes(op: Op, names: tuple[str, ...]) -> bool:
+    """Whether an op takes parameters of these names, and needs no others."""
+    needed, optional, others = _parameters(op)
+    return needed <= set(names) and (others or needed | optional >= set(names))
 
 
 @cache
