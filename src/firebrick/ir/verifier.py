@@ -66,12 +66,7 @@ def _is_aval(a: Any) -> bool:
     if type(a) is not Aval:
         return False
     shape, dtype = cast(tuple[Any, Any], a)
-    if type(dtype) is not DType or type(shape) is not tuple:
-        return False
-    for d in shape:
-        if type(d) is not int or d < 0:
-            return False
-    return True
+    return type(dtype) is DType and type(shape) is tuple and all(type(d) is int and d >= 0 for d in shape)
 
 
 def _verify_node(node: Node, known: list[Aval]) -> None:

@@ -15,6 +15,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_float
+from functools import lru_cache
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -451,8 +452,13 @@ def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
     return node(op, dtype, args)
 
 
-def walk(roots: Iterable[Expr]) -> list[Expr]:
+def walk(roots: Iterable[Expr]) -> tuple[Expr, ...]:
     """All nodes of ``roots`` in topological order, operands first."""
+    return _walked(tuple(roots))
+
+
+@lru_cache(maxsize=1 << 12)  # several analyses walk through the expressions of each statement, one after the other
+def _walked(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     out: list[Expr] = []
     seen: set[Expr] = set()
     stack: list[Expr | None] = list(roots)
@@ -467,7 +473,7 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
                 stack += (at, None, *at.args[::-1])
             else:
                 out.append(at)
-    return out
+    return tuple(out)
 
 
 Rule = Callable[[Expr, tuple[Expr, ...]], Expr]

@@ -93,18 +93,17 @@ def refused(e: FirebrickError) -> str:
 
 
 @cache
-def _modules() -> tuple[Any, ...]:
-
-    names = [n for n in sys.modules if n.startswith(("firebrick.compiler", "firebrick.scalar", "firebrick.ops"))]
-    return tuple(sys.modules[n] for n in sorted(names))
+def _memoised() -> tuple[Any, ...]:
+    """The compiler's functions that keep results."""
+    modules = [m for n, m in sys.modules.items() if n.startswith(("firebrick.compiler", "firebrick.scalar", "firebrick.ops"))]
+    found = [v for m in modules for n, v in vars(m).items() if n != "_host" and hasattr(v, "cache_clear")]
+    return tuple({id(v): v for v in found}.values())
 
 
 def forget() -> None:
     """Forget what the compiler memoised."""
-    for module in _modules():
-        for name, value in list(vars(module).items()):
-            if hasattr(value, "cache_clear") and name != "_host":
-                value.cache_clear()
+    for function in _memoised():
+        function.cache_clear()
     lower.kept.clear()
     lower._lowered.clear()
     webgpu._shaders.clear()

@@ -6,7 +6,7 @@ int64 that it stands for wraps around; the two agree if the extremes are in rang
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def added(a: LinearForm, b: LinearForm, times: int) -> LinearForm:
     return tuple([x + times * y for x, y in zip(a, b, strict=True)])
 
 
-def form_of(order: list[Expr], shape: tuple[int, ...], known: Callable[[str], LinearForm | None]) -> LinearForm | None:
+def form_of(order: Sequence[Expr], shape: tuple[int, ...], known: Callable[[str], LinearForm | None]) -> LinearForm | None:
     """The form of an int64 expression, if it has one.
 
     Args:

@@ -12,7 +12,7 @@ All other scopes have one axis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -167,7 +167,7 @@ class Scope:
         out._private = {n for n, v in out.values.items() if v.ndim}
         return out
 
-    def linear(self, order: list[Expr]) -> LinearForm | None:
+    def linear(self, order: Sequence[Expr]) -> LinearForm | None:
         """The form of an int64 expression, if all that it reads is linear or the same for all items.
 
         Args:

@@ -29,7 +29,7 @@ class UncheckedArrays:
         self._arrays = {name: raw(x) for name, x in arrays.items()}
         dtypes = {a.name: a.dtype for a in function.arrays} | {a.name: a.dtype for a in function.shared}
         self._halves = {name: dtype(d).np for name, d in dtypes.items() if d in HALVES}
-        self._orders: dict[Expr, list[Expr] | None] = {}
+        self._orders: dict[Expr, tuple[Expr, ...] | None] = {}
 
     def begin(self, rows: int) -> None:
         """Make the shared arrays of some groups."""

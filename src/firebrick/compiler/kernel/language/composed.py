@@ -398,7 +398,7 @@ class _Elementwise:
         return found
 
 
-def _nodes(e: Expr) -> list[Expr]:
+def _nodes(e: Expr) -> tuple[Expr, ...]:
     found = walk([e])
     if any(x.op == "local" for x in found):
         raise NotComposed("an element depends on its indices, or on sizes")

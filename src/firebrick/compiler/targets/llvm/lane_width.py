@@ -205,7 +205,7 @@ def _varying_nodes(function: Function, body: tuple[Statement, ...], names: froze
     return _varying(function, walk([e for s in statements(body) for e in expressions(s)]), names)
 
 
-def _varying(function: Function, nodes: list[Expr], names: frozenset[str]) -> set[Expr]:
+def _varying(function: Function, nodes: tuple[Expr, ...], names: frozenset[str]) -> set[Expr]:
     constant = {a.name for a in function.arrays if a.access == "read"}
     found: set[Expr] = set()
     for e in nodes:
