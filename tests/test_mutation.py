@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,27 @@ def test_measured_lines_are_followed_through_changes_of_a_source(tmp_path: Path)
     executed = sum(1 << n for n in (1, 10, 11, 12, 40)).to_bytes(8, "little").hex()
     found = int.from_bytes(bytes.fromhex(followed(executed, old, new)), "little")
     assert [n for n in range(64) if found >> n & 1] == [2, 11, 13, 41]  # line 11 is another one now
+
+
+def test_a_source_that_is_gone_leaves_what_was_measured_of_the_others(tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="coverage, to measure which tests execute a line")
+    from mutation.collecting import Shard, digest, load, path_of
+
+    package, state = tmp_path / PACKAGE, tmp_path / "state"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("x = 1\n")
+    gone = state / "measured" / "0123" / "gone.py"
+    gone.parent.mkdir(parents=True)
+    gone.write_text("y = 1\n")
+    sources = {"a.py": digest(package / "a.py"), "gone.py": "0123"}
+    shard = Shard("tests/test_a.py", "key", ["one"], [0.1], lines={k: [("02", [0])] for k in sources}, sources=sources)
+    file = path_of(state, shard.file)
+    file.parent.mkdir()
+    file.write_text(json.dumps(asdict(shard)))
+    found = load(state, tmp_path, shard.file)
+    assert found is not None
+    assert found.lines == {"a.py": [["02", [0]]]}
+    assert load(state, tmp_path, shard.file, "key") is None  # measured again where that is allowed
 
 
 def mutate(root: Path, *more: str) -> tuple[int, str]:

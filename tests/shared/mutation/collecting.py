@@ -213,10 +213,12 @@ def load(state: Path, root: Path, file: str, key: str | None = None) -> Shard | 
         if path.exists() and digest(path) == known:
             continue
         old = _measured_source(state, name, known)
-        if key is not None or not path.exists() or not old.exists():
+        if key is not None or not old.exists():
             return None
         for lines in (shard.lines, shard.elsewhere):
-            lines[name] = [(followed(bits, old, path), tests) for bits, tests in lines.get(name, ())]
+            found = lines.pop(name, [])
+            if path.exists():
+                lines[name] = [(followed(bits, old, path), tests) for bits, tests in found]
     return shard
 
 
