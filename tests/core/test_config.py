@@ -44,7 +44,8 @@ def test_a_value_that_cannot_be_is_an_error_that_says_what_can(monkeypatch: pyte
         ("jit", "no", "1, true, on, 0, false or off"), ("num_threads", "-1", r"an int in \[0, 1024\]"),
         ("logical_devices", "x", "an int ≥ 1"), ("cache_size", "-1", "a number of bytes, such as 1000000, 64M or 2 GiB"),
         ("cpu_vector_bits", "64", "one of 0, 128, 256, 512"), ("cpu_vector_bits", "x", "one of 0, 128, 256, 512"),
-        ("distributed_timeout", "abc", r"a number of seconds in \(0, 1e9\)"), ("distributed_backend", "x", "one of '', gloo"),
+        *(("distributed_timeout", t, r"a number of seconds in \(0, 1e9\)") for t in ("abc", "0", "-1", "1e9", "nan", "inf")),
+        ("distributed_backend", "x", "one of '', gloo"),
     ],
 )  # fmt: skip
 def test_a_variable_with_a_bad_value_is_named_with_what_it_takes(

@@ -175,6 +175,35 @@ def test_sizes_and_axes_one_by_one_are_answered_by_the_tuple(call: Callable[[], 
     assert text in str(caught.value)
 
 
+def open_functions() -> Iterator[tuple[str, Any]]:
+    """All that takes any keyword argument in order to answer it."""
+    for module in (fb, fb.linalg, fb.fft, fb.random):
+        for name in public(module):
+            member = getattr(module, name)
+            if callable(member) and not isinstance(member, type) and "_other" in parameters(member):
+                yield f"{module.__name__}.{name}", member
+    for name, member in inspect.getmembers(fb.Tensor, inspect.isfunction):
+        if "_other" in parameters(member):
+            yield f"x.{name}", member
+
+
+def public(module: ModuleType) -> list[str]:
+    return list(getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")]))
+
+
+@pytest.mark.parametrize(("name", "function"), list(open_functions()))
+def test_every_function_answers_an_argument_that_it_has_not(name: str, function: Any) -> None:
+    places = [p for p in parameters(function).values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
+    with pytest.raises(fb.ArgumentError) as caught:
+        function(*[X for _ in places], quux=1)
+    shown = name if name.startswith("x.") else name.rpartition(".")[2]
+    assert str(caught.value).startswith(f"{shown} takes no argument quux\nReceived: quux=1.\nRemedy: ")
+
+
+def test_many_functions_are_asked() -> None:
+    assert len(list(open_functions())) > 40
+
+
 def test_every_function_along_an_axis_answers_dim() -> None:
     for name, function in CALLABLES.items():
         if "axis" in parameters(function) and inspect.isfunction(function):

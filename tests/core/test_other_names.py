@@ -1,4 +1,7 @@
-"""Names of other libraries, and misspellings, are answered by the name here; each answer names something that there is."""
+"""Names of other libraries, and misspellings, are answered by the name here; each answer names something that there is.
+
+``PYTHONPATH=src python tests/core/test_other_names.py`` writes ``other_names.txt`` anew, where a change is meant.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import pickle
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import firebrick as fb
-from firebrick.core import other_names
+from firebrick.core import other_arguments, other_names
 
+FILE = Path(__file__).with_name("other_names.txt")
 MODEL = fb.nn.Linear(1, 1)
 OWNERS: dict[str, tuple[Any, Any]] = {
     "FUNCTIONS": (fb, other_names.FUNCTIONS),
@@ -74,6 +79,17 @@ def test_a_misspelling_is_answered_by_the_nearest_name(ask: Any, answer: str) ->
     assert str(pickle.loads(pickle.dumps(caught.value))) == answer
 
 
+def answers() -> str:
+    """All names and arguments of other libraries, each with its answer."""
+    tables = {table: names for table, (_, names) in OWNERS.items()}
+    tables |= {"ARGUMENTS": other_arguments.ARGUMENTS, "NOTES": other_arguments.NOTES}
+    return "".join(f"{table} {name}: {answer}\n" for table, names in tables.items() for name, answer in names.items())
+
+
+def test_the_answers_are_those_that_are_written_down() -> None:
+    assert answers() == FILE.read_text("utf-8")
+
+
 def test_asking_whether_there_is_an_attribute_is_answered_as_ever() -> None:
     assert not hasattr(fb, "cat")
     assert not hasattr(fb.ones(()), "backward")
@@ -85,3 +101,7 @@ def test_a_name_of_another_library_is_none_of_this_one() -> None:
     for table, name in entries():
         owner, _ = OWNERS[table]
         assert not hasattr(owner, name), name
+
+
+if __name__ == "__main__":
+    FILE.write_text(answers(), "utf-8")

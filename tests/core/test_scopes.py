@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from contextvars import copy_context
 from threading import Barrier, Thread
 from types import FrameType
 from typing import Any
@@ -87,6 +88,69 @@ def test_a_block_decorates_functions_and_generators_leave_in_any_order() -> None
     next(first, None)
     next(second, None)
     assert left == ["first", "second"]
+
+
+def test_blocks_that_end_before_others_leave_those_to_be_left() -> None:
+    left: list[str] = []
+
+    @scope
+    def named(name: str) -> Iterator[str]:
+        yield name
+        left.append(name)
+
+    blocks = [named(name) for name in "abcd"]
+    assert [b.__enter__() for b in blocks] == list("abcd")
+    for k in (1, 0, 3, 2):
+        blocks[k].__exit__(None, None, None)
+    assert left == ["b", "a", "d", "c"]
+    again = named("e")
+    again.__enter__()
+    again.__enter__()
+    blocks[0].__enter__()
+    for block in (again, again, blocks[0]):
+        block.__exit__(None, None, None)
+    assert left[4:] == ["e", "e", "a"]
+
+
+def test_a_block_is_left_in_another_context_than_it_was_entered_in() -> None:
+    left: list[int] = []
+
+    @scope
+    def numbered() -> Iterator[None]:
+        number = len(entered)
+        entered.append(number)
+        yield
+        left.append(number)
+
+    entered: list[int] = []
+    block = numbered()
+    for _ in range(2):
+        copy_context().run(block.__enter__)
+    for _ in range(2):
+        block.__exit__(None, None, None)
+    assert left == [1, 0]
+    with pytest.raises(ConfigError, match="was entered"):
+        block.__exit__(None, None, None)
+
+
+def test_an_error_may_be_swallowed_or_replaced_by_a_block() -> None:
+    @scope
+    def swallowing() -> Iterator[None]:
+        with suppress(ValueError):
+            yield
+
+    with swallowing():
+        raise ValueError("x")
+
+    @scope
+    def replacing() -> Iterator[None]:
+        try:
+            yield
+        except ValueError:
+            raise KeyError("other") from None
+
+    with pytest.raises(KeyError, match="other"), replacing():
+        raise ValueError("x")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), StopIteration("x"), RuntimeError("x"), KeyboardInterrupt()])

@@ -241,3 +241,25 @@ def test_operators_keep_the_order_of_their_operands(name: str) -> None:
     if name != "matmul":
         assert function(x, 3).tolist() == function(a, 3).tolist()
         assert function(3, x).tolist() == function(3, a).tolist()
+    if name not in OPERATORS[:6]:  # comparisons
+        handle = x
+        x = getattr(operator, f"i{name.strip('_')}")(x, y)
+        assert x is handle
+        assert x.tolist() == function(a, b).tolist()
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sum", "mean", "argmax"])
+def test_a_method_reduces_the_axis_that_it_is_given(name: str) -> None:
+    a = np.array([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+    method, x = getattr(fb.asarray(a), name), getattr(a, name)
+    assert method().tolist() == x().tolist()
+    for axis in (0, -1):
+        assert method(axis).tolist() == x(axis).tolist()
+        assert method(axis=axis, keepdims=True).tolist() == x(axis=axis, keepdims=True).tolist()
+
+
+def test_no_stream_is_taken() -> None:
+    x = fb.ones(2)
+    assert x.to_device("cpu:1", stream=None).device == fb.device("cpu:1")
+    with pytest.raises(ValueError, match="stream must be None"):
+        x.to_device("cpu", stream=1)

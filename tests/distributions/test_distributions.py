@@ -202,6 +202,44 @@ def test_a_parameter_is_found_through_samples() -> None:
     assert math.exp(log_alpha.item()) == pytest.approx(1.5, rel=0.15)  # where α / 4 + (α / 2 - 1)² is least
 
 
+def apart(axes: int) -> d.Independent:
+    return d.Independent(d.Normal(fb.zeros((2, 3)), 1.0), axes)
+
+
+def test_a_distribution_of_ones_own_is_asked_for_each_part_that_it_lacks() -> None:
+    class Own(d.Distribution):
+        """Has nothing but a shape."""
+
+        shape = event_shape = ()
+
+    own = Own()
+    for part, call in {
+        "_draw": lambda: own.sample((2,)),
+        "log_prob": lambda: own.log_prob(1.0),
+        "mean": lambda: own.mean,
+        "variance": lambda: own.variance,
+    }.items():
+        with pytest.raises(NotImplementedError, match=f"Own has no {part}: write"):
+            call()
+    with pytest.raises(NotImplementedError, match="Own has no variance: write"):
+        own.std  # noqa: B018
+
+
+def test_classes_have_no_moments() -> None:
+    p = d.Categorical(fb.ones((2, 3)))
+    for moment in (p.mean, p.variance):
+        assert moment.shape == (2,)
+        assert np.isnan(moment.numpy()).all()
+
+
+def test_covariances_and_denominators_are_those_of_the_definition() -> None:
+    factor = fb.asarray([[2.0, 0.0], [1.0, 3.0]])
+    found = d.MultivariateNormal(fb.zeros(2), scale_tril=factor).covariance
+    np.testing.assert_array_equal(found.numpy(), [[4.0, 2.0], [2.0, 10.0]])
+    found = d.Dirichlet(fb.asarray([2.0, 3.0])).log_norm()  # Γ(2) Γ(3) / Γ(5)
+    assert found.item() == pytest.approx(math.log(1 * 2 / 24), rel=1e-6)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     for call, error, text in (
         (lambda: d.Normal(0.0, -1.0), fb.ConfigError, "Normal: scale is finite and > 0"),
@@ -220,6 +258,13 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: d.Independent(d.Normal(0.0, 1.0), 1), fb.ConfigError, "1 axes or more"),
         (lambda: d.kl_divergence(d.Normal(0.0, 1.0), d.Gamma(1.0)), fb.UnsupportedError, "two distributions of one family"),
         (lambda: d.Poisson(1.0).entropy(), fb.UnsupportedError, "no closed form"),
+        (lambda: d.Categorical(fb.zeros((2, 0))), fb.ShapeError, "Categorical: there is at least one class"),
+        (lambda: d.Multinomial(2, fb.ones(3)).log_prob(fb.ones(2)), fb.ShapeError, "Multinomial: value has 3 counts last"),
+        (lambda: d.MultivariateNormal([0.0], fb.eye(1)), fb.ConfigError, "loc and the matrices are tensors"),
+        (lambda: d.MultivariateNormal(fb.zeros(1), scale_tril=[[1.0]]), fb.ConfigError, "loc and the matrices are tensors"),
+        (lambda: d.MultivariateNormal(fb.zeros(2), fb.eye(2)).log_prob(fb.ones(3)), fb.ShapeError, "value has 2 numbers last"),
+        (lambda: d.Normal(0.0, 1.0).log_prob(fb.ones(2, device="cpu:1")), fb.DeviceMismatchError, "Normal: all tensors must"),
+        (lambda: d.kl_divergence(apart(1), apart(2)), fb.UnsupportedError, "two distributions of one family"),
     ):
         with pytest.raises(error, match=text):
             call()

@@ -82,6 +82,8 @@ def test_affine_grids_are_those_of_pytorch(size: tuple[int, ...], align: bool) -
 
 def test_what_does_not_fit_is_refused() -> None:
     x, grid = fb.ones((1, 1, 2, 2)), fb.zeros((1, 2, 2, 2))
+    with pytest.raises(fb.ShapeError, match="grid_sample: images have sizes ≥ 1"):
+        fb.grid_sample(x[:, :, :0], grid)
     with pytest.raises(fb.ShapeError, match="grid_sample takes x"):
         fb.grid_sample(x, fb.zeros((1, 2, 2, 3)))
     with pytest.raises(fb.ConfigError, match='mode is one of "nearest", "bilinear", "bicubic"'):
@@ -114,4 +116,8 @@ def test_near_vectors_keep_their_digits_and_equal_ones_have_gradient_zero() -> N
         fb.cdist(x, fb.ones((2, 3)))
     with pytest.raises(fb.ConfigError, match="p is a number ≥ 0"):
         fb.cdist(x, x, p=-1)
-    assert fb.cdist(fb.ones((2, 0)), fb.ones((3, 0))).tolist() == [[0.0] * 3] * 2
+    for p in (0.0, 1.0, 2.0, 3.5, fb.inf):
+        assert fb.cdist(fb.ones((2, 0)), fb.ones((3, 0)), p=p).tolist() == [[0.0] * 3] * 2
+    for p in (True, "2", fb.nan):
+        with pytest.raises(fb.ConfigError, match="cdist: p is a number ≥ 0"):
+            fb.cdist(x, x, p=p)

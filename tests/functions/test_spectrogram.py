@@ -19,6 +19,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"n_fft": 12, "win_length": 8, "window": WINDOW, "hop_length": 2, "normalized": True},
     {"n_fft": 9, "hop_length": 4, "onesided": False, "pad_mode": "constant"},
     {"n_fft": 8, "hop_length": 2, "center": False},
+    {"n_fft": 12, "win_length": 7, "hop_length": 3},
 ]
 
 
@@ -81,6 +82,13 @@ def test_windows_that_leave_gaps_are_refused() -> None:
         compiled(found)
 
 
+def test_spectra_on_meta_have_shapes_alone() -> None:
+    x = fb.zeros((2, 50), device="meta")
+    found = fb.fft.stft(x, 8)
+    assert found.shape == (2, 5, 26)
+    assert fb.fft.istft(found, 8, length=50).shape == (2, 50)
+
+
 def test_lengths_that_do_not_fit_are_refused() -> None:
     x = fb.ones(6)
     for call, error, text in (
@@ -88,6 +96,7 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
         (lambda: fb.fft.stft(x, 4, win_length=5), fb.ConfigError, "win_length is at most n_fft"),
         (lambda: fb.fft.stft(x, 4, window=fb.ones(3)), fb.ShapeError, "win_length = 4"),
         (lambda: fb.fft.stft(x, 0), fb.ConfigError, "n_fft"),
+        (lambda: fb.fft.stft(x[0], 4), fb.ShapeError, r"stft takes signals \[\.\.\., time\]"),
         (lambda: fb.fft.istft(fb.fft.stft(x, 4), 6), fb.ShapeError, r"\[..., 4, windows\]"),
         (lambda: fb.fft.istft(x, 6), fb.DTypeError, "complex spectra"),
     ):

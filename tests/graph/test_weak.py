@@ -111,6 +111,7 @@ ARITHMETIC = {
     "n + n": lambda n: n + n,
     "n + True": lambda n: n + True,
     "divmod": lambda n: divmod(n, 2),
+    "divmod of another": lambda n: divmod(7, n),
     "round": lambda n: round(n),
     "round to digits": lambda n: round(n, 1),
     "sum": lambda n: sum([n, n, 1]),

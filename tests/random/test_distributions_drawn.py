@@ -263,6 +263,11 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda: random.choice(3, p=fb.ones(2)), fb.ShapeError, "one weight for each of the 3"),
     (lambda: random.choice(3, 2, replace=False, p=fb.asarray([1.0, 0.0, 0.0])), fb.OutOfRangeError, "2 or more weights"),
     (lambda: random.dirichlet((), alpha=1.0), fb.ShapeError, "counts the components"),
+    (lambda: random.multinomial((), n=1, p=1.0), fb.ShapeError, "the last axis of the shape counts the outcomes"),
+    (lambda: random.multinomial((2, 0), n=1, p=1.0), fb.ShapeError, "the last axis of the shape counts the outcomes"),
+    (lambda: random.choice(fb.asarray(3.0)), fb.ShapeError, "choice takes a tensor of at least one axis, or an int"),
+    (lambda: random.poisson((2,), rate=1.0, dtype=fb.bool), fb.DTypeError, "poisson draws integers"),
+    (lambda: random.poisson((2,), rate=1.0, dtype=fb.complex64), fb.DTypeError, "poisson draws integers"),
 ]
 
 
@@ -283,6 +288,17 @@ def test_parameters_may_be_integers_and_bounds_infinite() -> None:
     assert random.gamma((2,), alpha=fb.asarray([1, 2])).dtype is fb.float32
     x = random.truncated_normal((100, 2), low=fb.asarray([-INF, 0.0]), high=fb.asarray([0.0, INF]), generator=Generator(0))
     assert ((x.numpy() <= 0) == [True, False]).all()
+
+
+def test_bounds_without_values_are_not_compared() -> None:
+    assert random.truncated_normal((0, 2), low=fb.zeros(2), high=1.0).shape == (0, 2)
+    of_meta = fb.full((2,), 2.0, device="meta")
+    assert random.truncated_normal((3, 2), low=of_meta, high=1.0).shape == (3, 2)
+
+
+def test_counts_may_be_of_a_floating_dtype() -> None:
+    for dtype in (fb.float32, fb.uint8):
+        assert random.poisson((2,), rate=1.0, dtype=dtype).dtype is dtype
 
 
 def test_an_empty_draw_and_one_of_no_axes() -> None:

@@ -166,6 +166,12 @@ def test_empty_metrics_are_nan_and_bad_arguments_are_named() -> None:
         assert math.isnan(metric.compute())
     with pytest.raises(fb.ConfigError, match="micro, macro, weighted or None"):
         F1(3, average="mean")
+    with pytest.raises(fb.ConfigError, match="AUROC: average is macro, weighted or None"):
+        AUROC(3, average="micro")
+    with pytest.raises(fb.DTypeError, match="AUROC takes real scores and whole labels"):
+        AUROC().update(fb.zeros(2, dtype=fb.complex64), fb.asarray([0, 1]))
+    with pytest.raises(fb.DTypeError, match="AUROC takes real scores and whole labels"):
+        AUROC().update(fb.zeros(2), fb.zeros(2))
     with pytest.raises(fb.ConfigError, match="TopKAccuracy: k is an int ≥ 1"):
         TopKAccuracy(0)
     with pytest.raises(fb.ShapeError, match="at least 6 classes"):

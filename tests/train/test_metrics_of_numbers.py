@@ -78,6 +78,21 @@ def test_r2_of_a_constant_target_is_one_if_exact_and_else_zero() -> None:
     assert fed(R2Score(), constant + 1, constant, (0, 1, 4)).compute() == 0.0
 
 
+def test_an_empty_batch_changes_no_sum() -> None:
+    x, y = fb.asarray([1.0, 2.0, 4.0]), fb.asarray([1.0, 3.0, 4.0])
+    for metric in (R2Score(), MeanSquaredError(), MeanAbsoluteError()):
+        metric.update(x, y)
+        before = metric.compute()
+        metric.update(fb.zeros((0, 5)), fb.zeros((0, 5)))
+        assert metric.compute() == before
+
+
+def test_a_perplexity_beyond_float64_is_infinite() -> None:
+    metric = Perplexity()
+    metric.update(fb.asarray([[[-1000.0, 0.0]]]), fb.asarray([[0]]))
+    assert metric.compute() == math.inf
+
+
 def test_r2_needs_two_samples() -> None:
     with pytest.warns(UndefinedMetricWarning, match="has 1"):
         assert math.isnan(fed(R2Score(), np.ones(1), np.ones(1), (0, 1)).compute())
