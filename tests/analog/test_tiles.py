@@ -46,6 +46,38 @@ def test_a_product_is_that_of_the_formulas(engine: str, io: dict[str, Any]) -> N
         np.testing.assert_allclose(y, want, atol=2e-6 * np.abs(want).max())
 
 
+EXACT = {"inp_res": 0.0, "out_res": 0.0}
+MANAGEMENT, BOUNDS, PASSES = analog.NoiseManagementType, analog.BoundManagementType, analog.AnalogMVType
+PERIPHERIES: list[dict[str, Any]] = [
+    *({"out_bound": 0.3, "max_bm_factor": factor} for factor in (0.99, 1.0, 1.99, 2.0, 4.0, 8.0)),
+    *({"out_bound": 0.1, "max_bm_res": share, "inp_res": 100.0} for share in (0.009, 0.01, 0.019, 0.02, 0.04)),
+    *({"out_bound": 0.3, "max_bm_factor": f, "bound_management": BOUNDS.ITERATIVE_WORST_CASE} for f in (0.99, 1.0, 2.0, 64.0)),
+    {"out_bound": 0.3, "bound_management": BOUNDS.NONE}, {"out_bound": 0.3, "bm_test_negative_bound": False},
+    {"out_bound": 0.0}, {"out_bound": 0.0, "noise_management": MANAGEMENT.ABS_MAX_NP_SUM},
+    *({"noise_management": kind, **EXACT} for kind in MANAGEMENT if kind is not MANAGEMENT.AVERAGE_ABS_MAX),
+    {"noise_management": MANAGEMENT.NONE, "inp_bound": 0.5}, {"noise_management": MANAGEMENT.NONE, "inp_bound": 0.5, **EXACT},
+    {"nm_thres": 1.1}, {"noise_management": MANAGEMENT.CONSTANT, "nm_thres": 1.1},
+    {"noise_management": MANAGEMENT.ABS_MAX_NP_SUM, "out_bound": 0.5, "nm_assumed_wmax": 0.9},
+    {"noise_management": MANAGEMENT.ABS_MAX_NP_SUM, "out_bound": 0.5, "inp_res": 100.0, "max_bm_res": 0.012},
+    {"inp_asymmetry": 0.2}, {"out_asymmetry": 0.2}, {"ir_drop": 1.0, "ir_drop_g_ratio": 30.0},
+    {"mv_type": PASSES.POS_NEG_SEPARATE, "out_bound": 0.4}, {"mv_type": PASSES.POS_NEG_SEPARATE_DIGITAL_SUM, "out_bound": 0.4},
+    *({"mv_type": k, "w_read_asymmetry_dtod": 0.5, **EXACT} for k in PASSES),
+    {"out_nonlinearity": 3.0, **EXACT}, {"out_nonlinearity": 3.0, "out_nonlinearity_std": 0.3, "out_bound": 2.0},
+    {"out_nonlinearity": 3.0, "slope_calibration": 0.5, "r_series": 0.1, **EXACT}, {"r_series": 0.2, **EXACT},
+    {"r_series": 0.2, "v_offset_w_min": 0.0, **EXACT}, {"v_offset_std": 0.2, **EXACT},
+    {"v_offset_std": 0.2, "v_offset_w_min": -0.5, "r_series": 0.1, **EXACT}, {"v_offset_std": 0.2, "v_offset_w_min": 0.0, **EXACT},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("io", PERIPHERIES, ids=str)
+def test_each_setting_of_the_periphery_is_that_of_the_formulas(io: dict[str, Any]) -> None:
+    tile = tile_of("numpy", **QUIET, **io)
+    settings, drawn = tile.config.forward, {k: v.numpy().astype(np.float64) for k, v in tile.drawn_forward.items()}
+    x = np.concatenate([X, -np.abs(X[:1])])
+    want = np.stack([witness.product(v.astype(np.float64), W.astype(np.float64), settings, True, drawn) for v in x])
+    np.testing.assert_allclose(tile(fb.asarray(x, device="numpy")).numpy(), want, atol=4e-6 * np.abs(want).max())
+
+
 def test_a_product_of_the_backward_pass_has_no_bound_management() -> None:
     tile, d = tile_of(**QUIET, out_bound=0.2), RNG.normal(size=(4, 3)).astype(np.float32)
     got = tile.backward(fb.asarray(d)).numpy()

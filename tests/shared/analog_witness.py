@@ -59,19 +59,62 @@ def course(device, p, w, directions):
     return found
 
 
-def product(x, w, io, bounded=True):
-    """W x through DAC and ADC, with noise and bound management, for one vector and without noise."""
+def product(x, w, io, bounded=True, drawn=None, average=None):
+    """W x through DAC and ADC, with bound management, for one vector and without noise; ``drawn`` is what a tile has drawn."""
 
     def rounded(v, step):
         return np.rint(np.float32(v) / np.float32(step)).astype(np.float64) * step if step else v
 
-    scale, reduction = np.abs(x).max() or 1.0, 1.0
+    drawn, largest = drawn or {}, np.abs(x).max()
+    of_sums = max(largest, max(x[x > 0].sum(), -x[x < 0].sum()) * io.nm_assumed_wmax / (io.out_bound or 1.0))
+    if io.inp_step:
+        of_sums = min(of_sums, largest * io.max_bm_res / (io.inp_step / (2.0 * io.inp_bound)))
+    scale = {
+        "NONE": 1.0, "ABS_MAX": min(largest, io.nm_thres or math.inf), "ABS_MAX_NP_SUM": of_sums, "MAX": x.max(),
+        "CONSTANT": io.nm_thres, "AVERAGE_ABS_MAX": average,
+    }[io.noise_management.name]  # fmt: skip
+    scale, reduction = (scale if scale > 0.0 else 1.0), 1.0
+    limit = min(io.max_bm_factor, io.max_bm_res / (io.inp_step / (2.0 * io.inp_bound)) if io.inp_step else math.inf)
+    kind = io.bound_management.name
+    worst = kind == "ITERATIVE_WORST_CASE"
     while True:
         v = np.clip(rounded(x / (scale * reduction), io.inp_step), -io.inp_bound, io.inp_bound)
-        y = rounded(w @ v, io.out_step)
-        clipped = np.any(np.abs(y) > io.out_bound * (1 + 1e-6))
-        y = np.clip(y, -io.out_bound, io.out_bound) * scale * reduction * io.out_scale
-        limit = min(io.max_bm_factor, io.max_bm_res / (io.inp_step / 2.0) if io.inp_step else math.inf)
-        if not bounded or not clipped or reduction > limit:
+        v = np.where(v < 0.0, v * (1.0 - io.inp_asymmetry), v)
+        if io.mv_type.name == "ONE_PASS":
+            parts = [currents(v, w, io, drawn)]
+        else:
+            up, down = np.maximum(v, 0.0), np.minimum(v, 0.0)
+            parts = [currents(up, w, io, drawn), currents(down, w * drawn.get("read_asymmetry", 1.0), io, drawn)]
+        if io.mv_type.name == "POS_NEG_SEPARATE":
+            parts = [sum(parts)]
+        parts = [rounded(y, io.out_step) for y in parts]
+        bound = io.out_bound or math.inf
+        clipped = any(np.any((np.abs(y) if io.bm_test_negative_bound else y) > bound * (1 + 1e-6)) for y in parts)
+        y = sum(np.clip(y, -bound, bound) for y in parts) * scale * reduction * io.out_scale
+        if not bounded or kind == "NONE" or not clipped or reduction > limit:
             return y
-        reduction *= 2.0
+        if worst:
+            scale, worst = of_sums, False
+        else:
+            reduction *= 2.0
+
+
+def currents(v, w, io, drawn):
+    """W v with the voltage drop, the offset, the compression and the asymmetry of outputs."""
+    y = w @ v
+    if io.ir_drop:
+        n = len(v)
+        load = np.abs(w) @ np.abs(v) * n / io.ir_drop_g_ratio
+        share = 0.05 * load**3 - 0.2 * load**2 + 0.5 * load
+        y = y - io.ir_drop * share * (w @ (v * (1.0 - (1.0 - np.arange(n) / n) ** 2)))
+    offset, r = drawn.get("v_offset", 0.0), io.r_series
+    reference = -io.v_offset_w_min * v.sum()
+
+    def behind_resistance(current):
+        return current / (1.0 + r * np.abs(current))
+
+    y = (1.0 - offset) * behind_resistance(y + reference) - (1.0 + offset) * behind_resistance(reference)
+    slope = drawn.get("nonlinearity", 0.0)
+    if io.out_nonlinearity:
+        y = y * (1.0 + io.slope_calibration * io.out_bound * (np.mean(slope) + r)) ** 2 / (1.0 + np.abs(slope * y))
+    return np.where(y < 0.0, y * (1.0 - io.out_asymmetry), y)
