@@ -65,7 +65,8 @@ PERIPHERIES: list[dict[str, Any]] = [
     {"out_nonlinearity": 3.0, **EXACT}, {"out_nonlinearity": 3.0, "out_nonlinearity_std": 0.3, "out_bound": 2.0},
     {"out_nonlinearity": 3.0, "slope_calibration": 0.5, "r_series": 0.1, **EXACT}, {"r_series": 0.2, **EXACT},
     {"r_series": 0.2, "v_offset_w_min": 0.0, **EXACT}, {"v_offset_std": 0.2, **EXACT},
-    {"v_offset_std": 0.2, "v_offset_w_min": -0.5, "r_series": 0.1, **EXACT}, {"v_offset_std": 0.2, "v_offset_w_min": 0.0, **EXACT},
+    {"v_offset_std": 0.2, "v_offset_w_min": -0.5, "r_series": 0.1, **EXACT},
+    {"v_offset_std": 0.2, "v_offset_w_min": 0.0, **EXACT},
 ]  # fmt: skip
 
 
