@@ -236,6 +236,24 @@ def test_the_checks_run_in_order_on_every_device_with_the_seed_and_the_ops_that_
     assert asked == [(None, 0), *((d, None, 0) for d in homes for _ in range(2))]
 
 
+@pytest.mark.parametrize("fallback", ["warn", "error"])
+def test_ops_that_run_on_the_host_neither_warn_nor_end_it_and_the_setting_is_as_before(
+    fallback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: list[str] = []
+
+    def check(home: fb.Device, ops: list[str] | None, seed: int) -> Iterator[Finding]:
+        settings.append(fb.config.fallback)
+        yield Finding("transfers", home.name, "one", True)
+
+    monkeypatch.setattr(doctor, "_CHECKS", {"transfers": check})
+    monkeypatch.setattr(doctor, "_rules", lambda ops, seed: settings.append(fb.config.fallback) or ())
+    with fb.config.scope(fallback=fallback):
+        assert examine(["numpy"]).ok
+        assert fb.config.fallback == fallback
+    assert settings == ["silent", "silent"]
+
+
 def test_a_report_has_the_facts_and_what_failed_with_what_was_received() -> None:
     assert not Examination().ok, "nothing was checked"
     good = Finding("transfers", "cpu:0", "9 moves", True, "exact", "not shown")

@@ -181,6 +181,17 @@ def test_a_program_of_many_kernels_is_recorded_in_segments_that_are_submitted_as
     assert found.tobytes() == want.numpy().tobytes()
 
 
+def test_a_view_between_kernels_does_not_divide_their_segment() -> None:
+    graph = Graph([Aval((8, 8), fb.float32)])
+    v, results = 0, []
+    for _ in range(4):
+        (v,) = graph.add(OPS["matmul"], v, v)
+        (other,) = graph.add(OPS["reshape"], v, shape=(16, 4))
+        results += [other, *graph.add(OPS["flip"], other, axes=(0,))]
+    graph.outputs = results
+    assert len(_segments(_compiled(graph))) == 1
+
+
 def test_memory_of_what_dies_in_a_segment_is_used_in_it_and_by_the_next_call() -> None:
     """Each segment writes over what earlier ones leave: the peak is that of a few values, whatever the number of nodes."""
     device = fb.device(DEVICE)
