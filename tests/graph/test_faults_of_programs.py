@@ -12,6 +12,8 @@ import firebrick as fb
 from firebrick.backends.cpu.eager import ESTIMATES
 from firebrick.compiler.program import plan
 from firebrick.core.errors import ExecutionError, OutOfRangeError
+from firebrick.functions.checks import staged
+from firebrick.graph.program import Program
 from firebrick.ops import OPS
 from firebrick.random import Generator
 
@@ -162,3 +164,27 @@ def test_state_that_a_plan_overwrote_before_its_fault_is_lost_and_says_so(step: 
 
 def test_eager_operations_with_kernels_of_their_own_check_no_indices() -> None:
     assert [name for name in ESTIMATES if OPS[name].indexes is not None] == []
+
+
+@pytest.mark.parametrize("known", [(0, 2), (0, 3), None])
+def test_a_check_that_is_known_to_hold_is_not_looked_at_before_state_is_overwritten(
+    known: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that knows the values of integers without a wait need not wait for what they decide."""
+    device = fb.device("cpu:0")
+    monkeypatch.setattr(type(device.backend), "known_ranges", lambda self, natives: [known for _ in natives])
+    looked: list[int] = []
+    look = Program.look
+    monkeypatch.setattr(Program, "look", lambda *a: (looked.append(1), look(*a))[1])
+    w = fb.zeros(1 << 14)
+
+    def step(count: fb.Tensor) -> None:
+        nonlocal w
+        assert staged(lambda: fb.less(count, 3), lambda: fb.OutOfRangeError("a count below 3", "3", "pass less"))
+        w += 1.0
+
+    run = fb.jit(step)
+    for _ in range(3):
+        run(fb.asarray(2))
+    assert w[0].item() == 3.0
+    assert len(looked) == (0 if known == (0, 2) else 3)
