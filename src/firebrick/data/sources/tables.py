@@ -384,7 +384,7 @@ def _column(column: Any, name: str, path: Any, kind: Any, arrow: Any) -> Array:
     )
     values = column.flatten() if lists else column
     if lists:
-        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        lengths = column.value_lengths().to_numpy()
         other = np.flatnonzero(lengths != lengths[0])
         if other.size:
             raise LoaderError(
