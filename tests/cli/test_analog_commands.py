@@ -122,6 +122,7 @@ class Planned:
     def fit(self, training: Any, validation: Any, **how: Any) -> None:
         self.done.append(("fit", training.samples, validation, how))
         self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / "metrics.csv").touch()
         if self.error is not None:
             raise self.error
 
