@@ -26,6 +26,8 @@ def test_a_response_is_shown_written_and_fitted(run: Run) -> None:
     fitted = run("analog", "fit", "Capacitor", "c.csv", "--parameters", "dw_min, up_down", "--plot", "f.png")
     assert fitted.exit_code == 0, fitted.output
     assert fitted.stdout.splitlines()[:2] == ["LinearStepDevice, deviation 0.0000", "dw_min   0.005 ± 0"]
+    assert fitted.stdout.splitlines()[-1] == "picture    f.png"
+    assert shown.stdout.splitlines()[-2:] == ["response   c.csv", "picture    c.png"]
     wrong = run("analog", "fit", "Capacitor", "c.csv", "--parameters", "gain")
     assert wrong.exit_code == 1
     assert "Received: gain" in wrong.output
@@ -239,6 +241,23 @@ def test_a_run_begins_with_the_model_of_a_digital_one(run: Run, monkeypatch: pyt
             wrong = run("analog", "train", "digits", "--from", ".")
             assert wrong.exit_code == 1
             assert "--from: a digital run of digits\nReceived: ., of a digital run" in wrong.output
+
+
+def test_runs_on_other_data_than_images_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(config={"dataset": "a series", "title": "a forecast"})
+    monkeypatch.setattr(commands, "load_run", lambda path, device=None: (nn.Linear(2, 2), found))
+    monkeypatch.setattr(commands, "task_of", lambda config: SimpleNamespace())
+    names = ("energy_per_mac", "energy_per_dac", "energy_per_adc", "time_per_product", "area_per_tile", "source")
+    Path("costs.json").write_text(json.dumps(dict.fromkeys(names, 1e-12) | {"source": "made up"}))
+    for command in (("drift", "."), ("estimate", ".", "--costs", "costs.json")):
+        wrong = run("analog", *command)
+        assert wrong.exit_code == 1
+        assert "a run on images\nReceived: ., of a series.\nRemedy: choose another run." in wrong.output
+    for text, received in (("[1]", "costs.json: list"), ('{"a": 1}', "costs.json: a"), ("{", "costs.json: ")):
+        Path("costs.json").write_text(text)
+        wrong = run("analog", "estimate", ".", "--costs", "costs.json")
+        assert wrong.exit_code == 1
+        assert f"Received: {received}" in wrong.output
 
 
 def test_a_learner_is_made_of_the_runs_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

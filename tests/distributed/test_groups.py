@@ -341,6 +341,36 @@ def test_without_heartbeats_the_peers_that_do_not_answer_are_named() -> None:
         group.barrier()
 
 
+def test_a_failed_operation_is_explained_by_its_name_and_number_and_ends_the_group() -> None:
+    """Messages of two ranks have no number: no rank is behind them."""
+    asked: list[Any] = []
+
+    class Silent(Wire):
+        rank, size = 0, 3
+
+        def exchange(self, *_: Any) -> None:
+            raise WireError("time is up", {2})
+
+        def close(self) -> None: ...
+
+    def explain(op: str, number: int, error: WireError) -> fb.CollectiveTimeoutError:
+        asked.append((op, number, set(error.peers)))
+        return fb.CollectiveTimeoutError(f"explained {len(asked)}", "it", "so")
+
+    watch = SimpleNamespace(at=lambda *place: asked.append(place), verdict=lambda: None, close=lambda: None, explain=explain)
+    for call, expected in (
+        (lambda g: g.send(fb.ones(2), 1), [("send(to rank 1)", -1, {2})]),
+        (lambda g: g.recv(2), [("recv(from rank 2)", -1, {2})]),
+        (lambda g: g.barrier(), [(0, "barrier"), ("barrier", 0, {2})]),
+    ):
+        with Group(Silent(), watch=watch) as group:
+            for _ in range(2):  # the second time nothing is sent
+                with pytest.raises(fb.CollectiveTimeoutError, match=f"explained {len(expected)}"):
+                    call(group)
+        assert [a for a in asked if a[0] != 1] == expected
+        asked.clear()
+
+
 class Pending:
     """A message that only its peer's answer completes, of MPI and of torch.distributed."""
 

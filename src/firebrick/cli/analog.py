@@ -125,7 +125,7 @@ def fit(device: str, file: Path, parameters: str | None, plot: Path | None) -> N
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides parameters, order, devices and pulses."
 )
-@click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
+@click.option("--device", help="Device that computes; `firebrick devices` lists them.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published.")
 @click.option("--out", type=NewFolder(), help="Run directory.  [default: runs/DATASET-analog-ALGORITHM]")
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
@@ -255,7 +255,7 @@ def _times(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
     "--repeats", type=click.IntRange(1, 10_000), default=25, show_default=True, help="How many times it is programmed."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides programming, drift and noise.")
-@click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
+@click.option("--device", help="Device that computes; `firebrick devices` lists them.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files.  [default: the run's]")
 @click.option("--plot", type=_PICTURE, metavar="FILE", help="Draw the accuracy over time: a PNG, SVG or PDF.")
 @reported

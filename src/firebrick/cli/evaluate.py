@@ -14,7 +14,7 @@ from firebrick.train import evaluate as evaluate_model
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
+@click.option("--device", help="Device that computes; `firebrick devices` lists them.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files.  [default: the run's]")
 @click.option("--best", is_flag=True, help="Take the epoch that did best on the validation data, not the last one.")
 @click.option(

@@ -42,7 +42,7 @@ _KEPT = 2  # one of so many parts of the context is kept where it is full
 )
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End a text before this; several times.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is drawn.")
-@click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
+@click.option("--device", help="Device that computes; `firebrick devices` lists them.")
 @click.option("--best", is_flag=True, help="Take the epoch that did best on the validation data, not the last one.")
 @reported
 def generate(

@@ -25,7 +25,7 @@ from firebrick.nn import Module
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
+@click.option("--device", help="Device that computes; `firebrick devices` lists them.")
 @click.option("--best", is_flag=True, help="Take the epoch that did best on the validation data, not the last one.")
 @reported
 def predict(run: Path, files: tuple[Path, ...], device: str | None, best: bool) -> None:

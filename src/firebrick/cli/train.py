@@ -139,7 +139,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     metavar="NAME=VALUE",
     help="A model's own setting, as JSON or text: 'hidden=[64, 32]'.",
 )
-@click.option("--device", default=None, help="Device that trains, such as cpu or torch:cuda:0; `firebrick devices` lists them.")
+@click.option("--device", help="Device that trains, such as cpu or torch:cuda:0; `firebrick devices` lists them.")
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),

@@ -104,7 +104,7 @@ def test_inputs_have_different_names(tmp_path: Path) -> None:
 
 
 def test_facts_that_are_no_json_are_refused(tmp_path: Path) -> None:
-    for facts in ({"a": float("nan")}, {"a": np.float32(1)}):
+    for facts in ({"a": float("nan")}, {"a": np.float32(1)}, {"a": [{"b": float("inf")}]}, {"a": [1, float("nan")]}):
         with pytest.raises(fb.ConfigError, match="the facts of a page are JSON"):
             web.export(lambda x: x + 1, [ones(3)], tmp_path / "page", facts=facts)
     assert not (tmp_path / "page").exists()
