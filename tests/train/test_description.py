@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.train import settings
 from firebrick.train.description import listed, of_loss, of_model, of_settings
 
 
@@ -136,6 +137,24 @@ def test_a_loss_of_any_kind_is_described_with_what_it_encloses() -> None:
     assert of_loss(Called()) == {"class": "Called", "margin": "0.5"}
     assert of_loss(len) == {"class": type(len).__qualname__}
     assert of_loss(fb.nn.MSELoss())["class"] == "MSELoss"
+
+
+@pytest.mark.parametrize(
+    ("name", "goal"),
+    [
+        ("ema's decay", "learner.ema.decay"), ("learning rate", "learner.optimizer.learning_rate"),
+        ("groups[2].learning rate", "learner.optimizer.groups[2].schedule = optim.constant(…)"),
+        ("groups[2].lr_scale", "learner.optimizer.groups[2].lr_scale"),
+        ("momentum",
+         "learner.optimizer.groups[0].settings = dataclasses.replace(learner.optimizer.groups[0].settings, momentum=…)"),
+        ("groups[1].momentum",
+         "learner.optimizer.groups[1].settings = dataclasses.replace(learner.optimizer.groups[1].settings, momentum=…)"),
+        ("one's learning rate", 'learner.optimizer["one"].learning_rate'),
+        ("one's groups[2].lr_scale", 'learner.optimizer["one"].groups[2].lr_scale'),
+    ],
+)  # fmt: skip
+def test_a_setting_of_a_checkpoint_is_changed_by_what_the_remedy_says(name: str, goal: str) -> None:
+    assert settings._remedy(name) == f": to change it, assign {goal} after resume()"
 
 
 def test_of_many_differences_the_first_eight_are_listed() -> None:

@@ -56,6 +56,24 @@ def test_plateaus_are_shown_the_metric_of_the_validation_if_there_is_one(mode: s
             row(accuracy=0.5, valid=1.0).show_to(Optimizer())
 
 
+def test_a_number_is_found_by_its_name() -> None:
+    found = row(3, 0.5, 0.25, metrics={"train_f1": 0.75, "valid_f1": None})
+    assert [found.value(n) for n in ("epoch", "train_loss", "train_accuracy", "valid_loss")] == [3, 0.5, 0.25, None]
+    assert (found.value("train_f1"), found.value("valid_f1"), found.value("valid_auroc")) == (0.75, None, None)
+    with pytest.raises(TrainingError) as caught:
+        found.value("f1")
+    assert (caught.value.received, caught.value.remedy) == ("'f1'", f"name one of {', '.join(found.values())}")
+
+
+def test_a_file_that_gets_new_columns_is_written_anew(tmp_path: Path) -> None:
+    rows = [row(1), row(2, metrics={"train_f1": 0.5})]
+    for count in (1, 2):
+        history.append(tmp_path, rows[:count])
+    header, *lines = csv.reader((tmp_path / "metrics.csv").read_text().splitlines())
+    assert header[-1] == "train_f1"
+    assert [line[-1] for line in lines] == ["", "0.5"]
+
+
 def test_files_hold_the_columns_of_classes_or_of_numbers_and_the_same_whether_added_or_rewritten(tmp_path: Path) -> None:
     of_classes = [row(1, 0.5, 0.25, math.inf, None), row(2, math.nan, 0.5, 1.0, 0.75)]
     of_numbers = [

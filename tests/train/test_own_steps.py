@@ -12,6 +12,7 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Callback, DataParallel, Learner, TrainingError, TrainingInterrupted
+from firebrick.train.optimizers import Optimizers
 
 
 class GAN(nn.Module):
@@ -213,3 +214,47 @@ def tried(model: GAN, rules: Any, fn: Any) -> Any:
 def test_wrong_steps_and_optimizers_are_refused(make: Any, match: str) -> None:
     with pytest.raises(TrainingError, match=match):
         make(*parts())
+
+
+def test_several_optimizers_are_one() -> None:
+    model, rules = parts()
+    both = Optimizers(model, rules)
+    assert both["generator"] is rules["generator"]
+    assert [name for name, _ in both.parameters("discriminator")] == [
+        f"discriminator.{n}" for n, _ in model.discriminator.named_parameters()
+    ]
+    assert both.named("discriminator") == ("discriminator", rules["discriminator"])
+    for name in (None, "other"):
+        with pytest.raises(TrainingError, match=f"one of the optimizers generator, discriminator\nReceived: {name!r}"):
+            both.named(name)
+    alone = Optimizers(model, {"all": optim.SGD(model, lr=0.25)})
+    assert alone.named(None)[0] == "all"
+    assert alone.learning_rate == 0.25
+    with pytest.raises(TrainingError, match="several optimizers are updated one by one"):
+        both.update(model, None)
+    assert both.step == 0
+    assert len(both.counters()) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "received"),
+    [
+        ({}, "one optimizer"), ({"optimizers": [1]}, "one optimizer"), ({"optimizers": {"a": {}, "b": {}}}, "a, b"),
+        ({"optimizers": {"generator": {}}}, "generator"),
+    ],
+)  # fmt: skip
+def test_a_state_of_other_optimizers_is_refused(state: Any, received: str) -> None:
+    model, rules = parts()
+    with pytest.raises(nn.StateError, match=f"a state of the optimizers generator, discriminator\nReceived: {received}[.]"):
+        Optimizers(model, rules).load_state_dict(state)
+
+
+def test_a_state_of_which_one_part_is_wrong_changes_none() -> None:
+    model, rules = parts()
+    both = Optimizers(model, rules)
+    state = both.state_dict()
+    rules["generator"].learning_rate = 0.5
+    state["optimizers"]["discriminator"] = {**state["optimizers"]["discriminator"], "optimizer": "SGD"}
+    with pytest.raises(nn.StateError):
+        both.load_state_dict(state)
+    assert rules["generator"].learning_rate == 0.5
