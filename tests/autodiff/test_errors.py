@@ -57,6 +57,37 @@ def reduced(to: fb.Tensor) -> Any:
         return fb.backward(fb.sum(x))
 
 
+def again(*runs: Callable[[fb.Tensor], fb.Tensor]) -> Any:
+    """A checkpointed function that is another one when it runs again."""
+    each = iter(runs)
+    return fb.grad(lambda x: fb.sum(fb.checkpoint(lambda x: next(each)(x))(x)))(X)
+
+
+def own_rule(result: Any = None, **gradient: Any) -> Any:
+    """The gradient of a function with a rule that returns something else."""
+
+    @fb.custom_vjp
+    def doubled(x: fb.Tensor) -> Any:
+        return x * 2.0 if result is None else result
+
+    doubled.defvjp(lambda x: (doubled.fn(x), None), lambda kept, g: (gradient.get("to", g),))
+    return fb.grad(lambda x: fb.sum(doubled(x)))(X)
+
+
+@fb.custom_jvp
+def unruled(x: fb.Tensor) -> fb.Tensor:
+    return x
+
+
+def linear(**named: Any) -> Any:
+    @fb.custom_jvp
+    def halved(x: fb.Tensor) -> fb.Tensor:
+        return x * 0.5
+
+    halved.defjvp(lambda primals, tangents: (primals[0] * 0.5, tangents[0] * 0.5))
+    return halved(X, **named)
+
+
 def ruled(rule: Callable[[fb.Tensor], fb.Tensor]) -> Any:
     @fb.custom_jvp
     def f(x: fb.Tensor) -> fb.Tensor:
@@ -139,6 +170,20 @@ ERRORS: dict[str, Callable[[], Any]] = {
     "checkpoint of nothing": lambda: fb.checkpoint(None),
     "a strategy that is unknown": lambda: fb.checkpointing("all"),
     "a budget beside a strategy": lambda: fb.checkpointing("balanced", budget=5),
+    "another operation again": lambda: again(lambda x: x * x, fb.exp),
+    "another shape again": lambda: again(lambda x: x * x, lambda x: x[:1] * x[:1]),
+    "more residuals again": lambda: again(lambda x: x * x, lambda x: x * x * x),
+    "fewer residuals again": lambda: again(lambda x: x * x * x, lambda x: x + x),
+    "fewer operations again": lambda: again(lambda x: x * x + x, lambda x: x * x),
+    "backward inside a checkpoint": lambda: again(lambda x: fb.backward(fb.sum(x * x))[x], lambda x: x),
+    "a hook of a second result": lambda: fb.register_hook(fb.split(leaf(), [1, 1], axis=0)[1], lambda g: g),
+    "a result of an own rule": lambda: own_rule({"a": [3]}),
+    "a gradient that is no tensor": lambda: own_rule(to=3),
+    "a gradient that is another tensor": lambda: own_rule(to=fb.ones(3)),
+    "no rule": lambda: unruled(X),
+    "a keyword to an own rule": lambda: linear(x=X),
+    "jvp of a module": lambda: fb.jvp(lambda m: m, (fb.nn.Linear(1, 1),), (X,)),
+    "vjp of a module in a tree": lambda: fb.vjp(lambda m: m, [fb.nn.Linear(1, 1)]),
     "gradcheck in float32": lambda: fb.gradcheck(lambda a, b: b, [I, X]),
     "gradcheck in complex64": lambda: fb.gradcheck(lambda z: z, [Z]),
 }
