@@ -238,6 +238,84 @@ def test_errors_of_arguments_have_the_name_that_the_user_gave(call: Callable[[An
         assert caught.value.expected.startswith((f"{name}: {text}", f"{name} {text}")), caught.value
 
 
+@K
+def mixed(
+    x: K.In[None, "n"], y: K.In["x", "n"], width: int, scale: float, out: K.Out["x", "width"],
+    times: K.Constant[int] = 2, half: K.Constant[float] = 0.5, of: K.Constant[fb.DType] = fb.float32,
+):  # fmt: skip
+    i = K.index()
+    out[i] = (x[i % x.shape[0]] + y[i % y.shape[0]]) * scale * times * half
+
+
+V, W = fb.asarray([1.0, 2.0]), fb.asarray([3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: mixed(V, W, 3, 1.0, x=V),
+         "OperandError: mixed has the arguments x, y, width, scale, times, half, of\nReceived: x twice.\nRemedy: pass x once."),
+        (lambda: mixed(V, W, 3, 1.0, out=V),
+         "OperandError: mixed has the arguments x, y, width, scale, times, half, of\n"
+         "Received: out, which is a result.\nRemedy: leave it out: the call returns it."),
+        (lambda: mixed(V, W, 3, 1.0, z=V),
+         "OperandError: mixed has the arguments x, y, width, scale, times, half, of\nReceived: z.\nRemedy: correct the name."),
+        (lambda: mixed(V, W, 3, 1.0, 2, 0.5, fb.float32, 1),
+         "OperandError: mixed has the arguments x, y, width, scale, times, half, of\nReceived: 8 arguments.\nRemedy: pass 7."),
+        (lambda: mixed(V, fb.astype(W, fb.float64), 3, 1.0),
+         "DTypeError: mixed: y has the dtype of x, float32\nReceived: y: float64.\nRemedy: cast it: fb.astype(y, fb.float32)."),
+        (lambda: mixed(fb.astype(V, fb.complex64), fb.astype(W, fb.complex64), 3, 1.0),
+         "DTypeError: mixed: the elements of an array are "),
+        (lambda: mixed(V, W, 3.0, 1.0),
+         "OperandError: mixed: width is a Python int, since a size depends on it\nReceived: width: float.\n"
+         "Remedy: pass an int that is known when the program is traced."),
+        (lambda: fb.jit(lambda n: mixed(V, W, n, 1.0))(3),
+         "OperandError: mixed: width is a Python int, since a size depends on it\nReceived: width: traced int.\n"
+         "Remedy: pass an int that is known when the program is traced."),
+        (lambda: mixed(V, W, 3, fb.ones(1)),
+         "DTypeError: mixed: scale is a number, or a 0-d tensor of float32\nReceived: scale: float32[1].\n"
+         "Remedy: pass a Python number, or fb.astype(scale, fb.float32)."),
+        (lambda: mixed(V, W, 3, fb.asarray(1)), "DTypeError: mixed: scale is a number, or a 0-d tensor of float32\nReceived: "),
+        (lambda: mixed(V, W, 3, "one"),
+         "OperandError: mixed: scale is a number of float32\nReceived: scale: 'one'.\nRemedy: pass a Python number."),
+        (lambda: mixed(V, W, 3, 1.0, times=2.0),
+         "OperandError: mixed: times is a compile-time constant, int\nReceived: times: float.\nRemedy: pass a Python number."),
+        (lambda: mixed(V, W, 3, 1.0, times=True),
+         "OperandError: mixed: times is a compile-time constant, int\nReceived: times: bool."),
+        (lambda: mixed(V, W, 3, 1.0, half="a"), "OperandError: mixed: half is a compile-time constant, float\nReceived: half"),
+        (lambda: mixed(V, W, 3, 1.0, of="float32"),
+         "OperandError: mixed: of is a compile-time constant, DType\nReceived: of: str.\n"
+         "Remedy: pass a dtype, such as fb.float32."),
+    ],
+)  # fmt: skip
+def test_each_kind_of_argument_is_refused_in_full(call: Callable[[], Any], error: str) -> None:
+    with pytest.raises(FirebrickError) as caught:
+        call()
+    assert f"{type(caught.value).__name__}: {caught.value}".startswith(error)
+
+
+def test_each_kind_of_argument_takes_its_values() -> None:
+    want = [2.0, 3.0, 2.0]
+    x, y = fb.asarray([1.0, 1.0]), fb.asarray([1.0, 2.0])
+    for width in (3, np.int64(3)):
+        for scale in (1, 1.0, np.float64(1.0), fb.asarray(1.0)):
+            assert mixed(x, y, width, scale).tolist() == want
+    assert fb.jit(lambda s: mixed(x, y, 3, s))(1.0).tolist() == want
+    assert mixed(x, y=y, width=3, scale=1.0, times=np.int64(4), half=1).tolist() == [8.0, 12.0, 8.0]
+    assert mixed(fb.astype(x, fb.float64), fb.astype(y, fb.float64), 3, 1e300).tolist() == [2e300, 3e300, 2e300]
+
+
+def test_a_kernel_may_be_a_method() -> None:
+    class Layer:
+        """Has a kernel whose first array it is itself."""
+
+        double = doubled
+
+    assert Layer.double is doubled
+    with pytest.raises(fb.OperandError, match="doubled has the arguments x\nReceived: 2 arguments"):
+        Layer().double(fb.asarray(X))
+
+
 def test_other_errors_have_the_name_that_the_user_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_memory(*given: Any) -> Any:
         raise MemoryError
