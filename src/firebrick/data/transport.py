@@ -122,9 +122,11 @@ class Channel:
             memory = self._mine[slot] = Memory.of(parcel.size + parcel.size // 4)  # room for a ragged batch to be longer
         if parcel.size and memory is not None:
             parcel.write(memory)
-        self.post(parcel, slot, memory if new else None)
-        if new and memory is not None:
-            memory.close_descriptor()
+        try:
+            self.post(parcel, slot, memory if new else None)
+        finally:
+            if new and memory is not None:
+                memory.close_descriptor()
 
     def post(self, parcel: Parcel, slot: int, memory: Memory | None) -> None:
         """Send a parcel whose arrays are written, with the memory they are in if the other end does not have it."""
