@@ -92,5 +92,5 @@ def test_an_end_that_is_closed_is_an_error_of_the_connection(ends: tuple[Channel
     one.close()
     with pytest.raises(EOFError):
         other.receive()
-    with pytest.raises(OSError, match="."):
+    with pytest.raises(OSError, match=r"closed|pipe"):
         other.send(np.zeros(1000), 0)
