@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 from slow_variants import chosen_in_trial, take_turns
 
 import firebrick as fb
+from firebrick import models, nn
+from firebrick.cli import tune
 from firebrick.compiler.tune import choice
 
 Run = Callable[..., Result]
@@ -111,3 +114,40 @@ def test_variants_that_make_the_program_slower_are_not_kept(
     with fb.config.scope(tune="cached"):
         fb.jit(lambda x, w: fb.softmax(x @ w.mT, axis=-1))(fb.ones((480, 256)), fb.ones((560, 256)))
     assert ("threads=1" in {c.variant for c in choice.choices()}) is not slower
+
+
+class Stub(nn.Module):
+    """A model of any family: its inputs and modes are noted, and its result has the shape that is asked for."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape, self.scale = shape, nn.Parameter(fb.ones(()))
+        self.seen: list[Any] = []
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        self.seen.append((x.shape, x.dtype, self.training))
+        return fb.zeros((x.shape[0], *self.shape)) * self.scale + self.scale
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "built", "seen"),
+    [
+        (models.names("forecasting")[0], (tune.HORIZON, tune.SERIES), {"series": tune.SERIES, "window": tune.WINDOW, "horizon": tune.HORIZON},
+         ((3, tune.WINDOW, tune.SERIES), fb.float32)),
+        ("gpt", (tune.CONTEXT, tune.VOCABULARY), {"vocabulary": tune.VOCABULARY, "length": tune.CONTEXT},
+         ((3, tune.CONTEXT), fb.int64)),
+        ("cnn", (10,), (12, 2), ((3, 2, 12, 12), fb.float32)),
+    ],
+)  # fmt: skip
+def test_a_model_of_each_family_is_trained_and_evaluated_on_random_data(
+    name: str, shape: tuple[int, ...], built: Any, seen: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, asked = Stub(*shape), list[Any]()
+    monkeypatch.setattr(models, "build", lambda name, *sizes, **named: (asked.append((name, named or sizes)), model)[1])
+    train, infer = tune._model(name, 3, 12, 2)
+    assert asked == [(name, built)]
+    with fb.disable_jit():
+        assert train().shape == ()
+        assert infer().shape == (3, *shape)
+        assert train().shape == ()
+    assert model.seen == [(*seen, True), (*seen, False), (*seen, True)]
+    assert model.scale.item() != 1.0
