@@ -131,7 +131,8 @@ class Stub(nn.Module):
 @pytest.mark.parametrize(
     ("name", "shape", "built", "seen"),
     [
-        (models.names("forecasting")[0], (tune.HORIZON, tune.SERIES), {"series": tune.SERIES, "window": tune.WINDOW, "horizon": tune.HORIZON},
+        (models.names("forecasting")[0], (tune.HORIZON, tune.SERIES),
+         {"series": tune.SERIES, "window": tune.WINDOW, "horizon": tune.HORIZON},
          ((3, tune.WINDOW, tune.SERIES), fb.float32)),
         ("gpt", (tune.CONTEXT, tune.VOCABULARY), {"vocabulary": tune.VOCABULARY, "length": tune.CONTEXT},
          ((3, tune.CONTEXT), fb.int64)),
