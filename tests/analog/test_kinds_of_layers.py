@@ -75,6 +75,21 @@ def test_an_ideal_analog_layer_trains_like_the_digital_one(kind: Any) -> None:
     np.testing.assert_allclose(first(fb.jit(lambda m, *x: m(*x))(other, *x)).numpy(), want, atol=2e-5)
 
 
+def test_what_is_frozen_stays_frozen_in_a_layer_of_each_kind(kind: Any) -> None:
+    """The weights alone, the biases alone, or nothing."""
+    make, _ = kind
+    for part in ("weight", "bias", ""):
+        one = make()
+        for name, p in one.named_parameters():
+            p.frozen = bool(part) and part in name
+        made = analog.convert(one, IDEAL, seed=0)
+        tiles = [m for _, m in made.modules() if isinstance(m, analog.Tile)]
+        assert {t.weight.frozen for t in tiles} == {part == "weight"}
+        biases = [p for name, p in made.named_parameters() if "bias" in name]
+        assert {p.frozen for p in biases} <= {part == "bias"}
+        assert bool(biases) == any("bias" in name for name, _ in one.named_parameters())
+
+
 def quiet() -> analog.RPUConfig:
     return analog.RPUConfig(QUIET, PERFECT, PERFECT, IMPLICIT)
 
