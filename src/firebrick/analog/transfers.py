@@ -388,9 +388,9 @@ class TransferCompound(UnitCell):
         unit = samples if self.units_in_mbatch else 1
         if self.transfer_every_vec:
             return [max(1, math.ceil(every * unit)) for every in self.transfer_every_vec]
-        found = [max(1, math.ceil(self.transfer_every * unit))]
+        found = [math.ceil(self.transfer_every * unit)]
         for _ in self.unit_cell_devices[2:]:
-            found.append(max(1, math.ceil(found[-1] * tile.rows / self.n_reads_per_transfer)))
+            found.append(math.ceil(found[-1] * tile.rows / self.n_reads_per_transfer))
         return found
 
     def _gradients(
