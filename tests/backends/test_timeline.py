@@ -214,6 +214,24 @@ def test_nothing_is_recorded_outside_and_blocks_within_blocks_record_both(tmp_pa
     loaded(inner, tmp_path)
 
 
+def test_an_event_ends_now_unless_it_is_said_and_never_before_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Timeline()
+    monkeypatch.setattr(timeline, "active", [found])
+    monkeypatch.setattr(timeline, "perf_counter_ns", lambda: 500)
+    timeline.record("a", "op", "cpu:0", 100, size=3)
+    timeline.record("b", "loader", "cpu:0", 100, thread="worker 1", end_ns=300)
+    timeline.record("c", "op", "cpu:0", 100, end_ns=50)
+    timeline.record("d", "op", "cpu:0", 700)
+    with timeline.span("e", "wait", "cpu:1", why="x"):
+        monkeypatch.setattr(timeline, "perf_counter_ns", lambda: 900)
+    own = timeline.thread_name()
+    assert found.events == [
+        Event("a", "op", "cpu:0", own, 100, 500, {"size": 3}), Event("b", "loader", "cpu:0", "worker 1", 100, 300, {}),
+        Event("c", "op", "cpu:0", own, 100, 100, {}), Event("d", "op", "cpu:0", own, 700, 700, {}),
+        Event("e", "wait", "cpu:1", own, 500, 900, {"why": "x"}),
+    ]  # fmt: skip
+
+
 def test_an_empty_timeline_is_a_trace(tmp_path: Path) -> None:
     trace = loaded(Report(), tmp_path)
     assert of(trace, "op") == []
