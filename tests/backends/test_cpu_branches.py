@@ -10,7 +10,8 @@ import pytest
 from optree import tree_leaves as leaves
 
 import firebrick as fb
-from firebrick.backends.cpu import native
+from firebrick.backends.cpu import branches, native
+from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
 
 
@@ -27,6 +28,13 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(native.ARENAS, "take", poisoned_take)
     yield
     assert native.ARENAS.stats()["live"] == 0
+
+
+def test_parts_of_the_temporary_buffer_begin_at_cache_lines_one_after_another() -> None:
+    launches = branches._Launches(3, [Aval((2,), fb.float32), Aval((), fb.int64)])
+    assert (launches.result(0), launches.result(1), launches.block) == (3, 4, 5)
+    assert [launches.room(n) for n in (4, 64, 0, 65, 1)] == [5, (5, 64), (5, 128), (5, 192), (5, 320)]
+    assert launches.size == 384
 
 
 def draw(*shape: int, seed: int = 0) -> fb.Tensor:
