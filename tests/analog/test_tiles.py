@@ -79,6 +79,50 @@ def test_each_setting_of_the_periphery_is_that_of_the_formulas(io: dict[str, Any
     np.testing.assert_allclose(tile(fb.asarray(x, device="numpy")).numpy(), want, atol=4e-6 * np.abs(want).max())
 
 
+MANY = 4000
+NOISE: dict[str, tuple[dict[str, Any], Any]] = {  # → the standard deviations of the outputs of x
+    "of inputs": ({"inp_noise": 0.1}, lambda x, drawn: 0.1 * np.sqrt((W**2).sum(1))),
+    "of outputs": ({"out_noise": 0.1}, lambda x, drawn: np.full(3, 0.1)),
+    "of outputs, each its own": ({"out_noise": 0.1, "out_noise_std": 0.5}, lambda x, drawn: drawn["out_noise"]),
+    "of weights": (
+        {"w_noise": 0.1, "w_noise_type": analog.WeightNoiseType.ADDITIVE_CONSTANT},
+        lambda x, drawn: np.full(3, 0.1 * np.sqrt((x**2).sum())),
+    ),
+    "of reads": (
+        {"w_noise": 0.1, "w_noise_type": analog.WeightNoiseType.PCM_READ},
+        lambda x, drawn: 0.1 * np.sqrt(np.abs(W) @ x**2),
+    ),
+    "of the rounding of inputs": (
+        {"inp_res": 0.1, "inp_sto_round": True},
+        lambda x, drawn: 0.2 * np.sqrt(W**2 @ ((x / 0.2 % 1.0) * (1.0 - x / 0.2 % 1.0))),
+    ),
+    "of the rounding of outputs": (
+        {"out_res": 0.01, "out_bound": 10.0, "out_sto_round": True},
+        lambda x, drawn: 0.2 * np.sqrt(((W @ x) / 0.2 % 1.0) * (1.0 - (W @ x) / 0.2 % 1.0)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("kind", NOISE)
+def test_noise_has_the_deviation_of_its_formula_and_is_new_for_each_vector_and_output(kind: str, scaled: bool) -> None:
+    settings, deviation = NOISE[kind]
+    more = {"noise_management": MANAGEMENT.ABS_MAX, "out_scale": 1.5} if scaled else {"noise_management": MANAGEMENT.NONE}
+    tile = tile_of("numpy", **{**QUIET, **EXACT, **settings, **more})
+    drawn = {k: v.numpy().astype(np.float64) for k, v in tile.drawn_forward.items()}
+    x = np.array([0.7, -0.33, 0.21, 0.9, -0.55])
+    top = 0.9 if scaled else 1.0
+    factor = 0.9 * 1.5 if scaled else 1.0
+    found = tile(fb.asarray(np.tile(x, (MANY, 1)).astype(np.float32), device="numpy")).numpy()
+    want = deviation(x / top, drawn) * factor
+    apart = found - W @ x * (1.5 if scaled else 1.0)
+    assert np.abs(apart.mean(0) / want).max() < 5.0 / np.sqrt(MANY)
+    np.testing.assert_allclose(found.std(0), want, rtol=0.08)
+    if "inputs" not in kind:  # all outputs of a vector have the same inputs
+        assert np.abs(np.corrcoef(found.T) - np.eye(3)).max() < 5.0 / np.sqrt(MANY)
+    assert np.abs(np.corrcoef(found[:-1, 0], found[1:, 0])[0, 1]) < 5.0 / np.sqrt(MANY)
+
+
 def test_a_product_of_the_backward_pass_has_no_bound_management() -> None:
     tile, d = tile_of(**QUIET, out_bound=0.2), RNG.normal(size=(4, 3)).astype(np.float32)
     got = tile.backward(fb.asarray(d)).numpy()
