@@ -13,6 +13,7 @@ from hosts import FIRST, need_mpi, three_hosts
 from ranks import LAUNCH, Ranks, free_port, steps, sums, sums_of_devices
 
 import firebrick as fb
+from firebrick.distributed import process
 from firebrick.distributed.process import Meeting, ProcessGroup, torch_distributed
 from firebrick.testing import engines
 
@@ -99,6 +100,46 @@ def test_the_last_rank_is_waited_for_like_all_others() -> None:
 def test_a_rank_beyond_the_size_is_refused_before_anything_is_opened(rank: int, size: int) -> None:
     with pytest.raises(fb.ConfigError, match=f"from 0 to the number of ranks less 1\nReceived: rank {rank} of {size}"):
         ProcessGroup(rank=rank, size=size, master="127.0.0.1:1")
+
+
+def test_a_group_of_another_kind_is_refused() -> None:
+    with pytest.raises(fb.ConfigError, match="ProcessGroup: backend is gloo or nccl\nReceived: 'mpi'"):
+        ProcessGroup("mpi", rank=0, size=1, master="127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:29500", ("::1", 29500)), ("a.b:1", ("a.b", 1)),
+        (":80", None), ("host", None), ("host:", None), ("host:port", None), ("host:-1", None),
+    ],
+)  # fmt: skip
+def test_the_stores_address_is_a_host_and_a_port(
+    text: str, place: tuple[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place is None:
+        with pytest.raises(fb.ConfigError) as caught:
+            process._master(text)
+        assert (caught.value.expected, caught.value.received) == ("the store's address is host:port", repr(text))
+        return
+    assert process._master(text) == place
+    host, _, port = text.rpartition(":")
+    monkeypatch.setenv("MASTER_ADDR", host)
+    monkeypatch.setenv("MASTER_PORT", port)
+    assert process._master(None) == place
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_store_that_rank_0_cannot_open_is_named_by_its_address(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("the port is in use\nmore")
+
+    monkeypatch.setattr(process, "torch_distributed", lambda: SimpleNamespace(TCPStore=refused))
+    with pytest.raises(fb.CollectiveTimeoutError if late else fb.ConfigError) as caught:
+        Meeting("127.0.0.1", 9, 0, 2, -1.0 if late else 60.0)
+    if not late:
+        assert caught.value.expected == "rank 0 keeps the group's store at 127.0.0.1:9"
+        assert caught.value.received == "the port is in use"
 
 
 def test_a_rank_that_finds_no_store_names_rank_0_and_the_address() -> None:
