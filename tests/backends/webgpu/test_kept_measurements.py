@@ -93,7 +93,14 @@ DAMAGES = {
     "another adapter": (_changed(lambda f: f["identity"]["adapter"].update(device="another")), "another adapter"),  # type: ignore[index]
     "a missing finding": (_changed(lambda f: f["arithmetic"].pop("fma")), "other findings"),  # type: ignore[attr-defined]
     "a finding of another type": (_changed(lambda f: f["arithmetic"].update(division=1)), "other findings"),  # type: ignore[attr-defined]
-    "a missing finding of float64": (_changed(lambda f: f["optional"]["float64"].pop("fma")), "other findings"),  # type: ignore[attr-defined]
+    "a missing finding of float64": (
+        _changed(
+            lambda f: f["optional"].update(
+                float64=dict.fromkeys(("all others", "division", "square root", "products in sums"), True)
+            )
+        ),  # type: ignore[attr-defined]
+        "other findings",
+    ),
     "a finding of float64 of another type": (
         _changed(lambda f: f["optional"].update(float64={"all others": True})),
         "other findings",

@@ -1,0 +1,1 @@
+"""As wgpu's: the C functions are those of ``wgpu_native``."""
