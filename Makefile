@@ -49,6 +49,8 @@ docs: $(STAMPS)/docs ## build the documents into site/, generated pages included
 	@echo "open site/index.html"
 
 soak: $(STAMPS)/test ## run the full conformance product, exhaustive tests, random programs and damaged files (long; goes on where it was)
+	@test -d .soak/dawn/node_modules/webgpu || npm install --silent --prefix .soak/dawn webgpu@0.6.2 || \
+		echo "note: without npm, the tests of webgpu on Dawn are skipped"
 	$(BIN)/python -m firebrick.testing.soak --write docs/accuracy.md
 	PYTHONPATH=tests/shared $(BIN)/python -m networks.soak --count 2000
 	$(BIN)/python -m pytest -n auto -m soak

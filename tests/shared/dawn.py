@@ -15,6 +15,8 @@ from swiftshader import on_swiftshader, swiftshader
 ROOT = Path(__file__).parents[2]
 VARIABLE = "FIREBRICK_TEST_DAWN"
 """Environment variable: the folder of the package."""
+BACKEND = "FIREBRICK_TEST_DAWN_BACKEND"
+"""Environment variable: Dawn's backend; ``vulkan`` without it."""
 FOLDER = ROOT / ".soak" / "dawn"
 """Where the package is without it."""
 INSTALL = "npm install --prefix .soak/dawn webgpu@0.6.2"
@@ -34,8 +36,12 @@ def missing() -> str:
     return "" if swiftshader() else "SwiftShader is not installed: apt-get install chromium"
 
 
-def on_dawn() -> dict[str, str]:
-    """The environment of a process whose engine webgpu is on Dawn."""
+def on_dawn(backend: str = "vulkan") -> dict[str, str]:
+    """The environment of a process whose module ``wgpu`` is on Dawn.
+
+    Args:
+        backend: Dawn's backend; ``"null"`` compiles shaders with all features, and runs nothing.
+    """
     shared = Path(__file__).parent
     path = [str(shared / "wgpu_on_dawn"), str(shared), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**on_swiftshader(), VARIABLE: str(package().parents[1]), "PYTHONPATH": os.pathsep.join(path)}
+    return {**on_swiftshader(), VARIABLE: str(package().parents[1]), BACKEND: backend, "PYTHONPATH": os.pathsep.join(path)}

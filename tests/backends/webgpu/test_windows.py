@@ -126,7 +126,8 @@ def test_ops_on_windows_agree_with_the_reference(narrow: Callable[[int], fb.Devi
             on = fb.asarray(x, device=device)
             np.testing.assert_array_equal((on * 2.0).T.numpy(), (x * 2).T)
             np.testing.assert_array_equal(fb.jit(lambda v: fb.max(v + 1.0, axis=0))(on).numpy(), (x + 1).max(0))
-    assert split > 20
+    # fewer operands are larger than a window where offsets are multiples of 256 bytes, as on SwiftShader
+    assert split > (20 if window() <= 32 else 8)
 
 
 def test_too_many_windows_run_on_the_host_by_name(narrow: Callable[[int], fb.Device]) -> None:

@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 const folder = process.argv[2];
 const { create, globals } = await import(pathToFileURL(`${folder}/index.js`));
 Object.assign(globalThis, globals);
-const gpu = create(["backend=vulkan"]);
+const gpu = create([`backend=${process.argv[3]}`]);
 
 const objects = new Map();
 const errors = [];
@@ -120,6 +120,10 @@ async function scoped(device, work) {
     if (device?.gone) errors.push(["lost", device.gone]);
     return value;
 }
+
+// a shader that does not return would keep this process when its parent has ended
+const parent = process.ppid;
+setInterval(() => process.ppid === parent || process.kill(process.pid, "SIGKILL"), 1000).unref();
 
 for (;;) {
     const head = received(8);

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from dawn import package
+from dawn import BACKEND, package
 
 _FEATURES = {"shader-f16": "shader-f16", "subgroups": "subgroup"}
 """Dawn's names of features → wgpu's. Others are not offered."""
@@ -66,7 +66,7 @@ class _Connection:
 
     def __init__(self) -> None:
         server = Path(__file__).parents[1] / "server.mjs"
-        command = ["node", "--expose-gc", str(server), str(package())]
+        command = ["node", "--expose-gc", str(server), str(package()), os.environ.get(BACKEND, "vulkan")]
         environment = {"XDG_RUNTIME_DIR": "/tmp", **os.environ}  # which the driver looks for, though it shows nothing
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self._lock, self._ids, self._owner = threading.RLock(), count(1), os.getpid()
