@@ -457,7 +457,7 @@ def walk(roots: Iterable[Expr]) -> tuple[Expr, ...]:
     return _walked(tuple(roots))
 
 
-@lru_cache(maxsize=1 << 12)  # several analyses walk through the expressions of each statement, one after the other
+@lru_cache(maxsize=256)  # several analyses walk through the expressions of each statement, one after the other
 def _walked(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     out: list[Expr] = []
     seen: set[Expr] = set()
