@@ -387,8 +387,10 @@ def trains(
         part = max(WORD * w - start[first[w]], 0) >> 5  # of the first sample; if it is above 0, there is no other one
         driving, left = whole_of(0 if scattered else 1), needed[w]
         while scattered and left != word_of(0):  # one after the other below, each would be waited for
-            driving = driving | _BITS(values[sample_of(lowest_slot(left), w, begins, before, active), line])
-            left = left & (left - word_of(1))
+            slot = lowest_slot(left)
+            driving = driving | _BITS(values[sample_of(slot, w, begins, before, active), line])
+            later = begins[w] & ~(slot | (slot - word_of(1)))
+            left = left & ~(lowest_slot(later) - word_of(1))  # all slots of a sample at once
         left = needed[w]
         while left != word_of(0):
             four = sample_of(lowest_slot(left), w, begins, before, active) >> 2
