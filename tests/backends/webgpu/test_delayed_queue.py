@@ -29,12 +29,10 @@ class Delay:
     def __init__(self, device: fb.Device, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gpu = device.backend.groups(device).gpu
         gpu, wgpu = self.gpu._device, self.gpu._wgpu
-        self.pipeline = gpu.create_compute_pipeline(
-            layout="auto", compute={"module": gpu.create_shader_module(code=WORK), "entry_point": "main"}
-        )
+        self.pipeline = self.gpu._compiled(WORK, (False,), ())
         self.buffer = gpu.create_buffer(size=4 * 64, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
         self.group = gpu.create_bind_group(
-            layout=self.pipeline.get_bind_group_layout(0),
+            layout=self.pipeline.layout,
             entries=[{"binding": 0, "resource": {"buffer": self.buffer, "offset": 0, "size": 4 * 64}}],
         )
         self.submissions = 0
@@ -52,7 +50,7 @@ class Delay:
     def work(self) -> Any:
         encoder = self.gpu._device.create_command_encoder()
         began = encoder.begin_compute_pass()
-        began.set_pipeline(self.pipeline)
+        began.set_pipeline(self.pipeline.pipeline)
         began.set_bind_group(0, self.group)
         began.dispatch_workgroups(1)
         began.end()

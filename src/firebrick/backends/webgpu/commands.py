@@ -150,8 +150,9 @@ class Gpu:
         self._last: deque[Pipeline] = deque(maxlen=_PIPELINES)
         self._stamping: dict[int, Stamps] = {}  # of the threads whose launches are timed
         self._unused: list[Stamps] = []
-        queue = self._device.queue._internal
-        self._period = self._native.lib.wgpuQueueGetTimestampPeriod(queue) if FEATURE in features else 0.0
+        self._period = 0.0  # nanoseconds of a unit of the device's clock, 0 without one
+        if FEATURE in features:
+            self._period = self._native.lib.wgpuQueueGetTimestampPeriod(self._device.queue._internal)
         self._faults: Any = None
         self._empty: Lease | None = None
         self._proved = UNPROVED

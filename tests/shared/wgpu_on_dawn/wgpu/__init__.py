@@ -314,7 +314,7 @@ class _Buffer(_Object):
 
 
 class _Encoder(_Object):
-    def begin_compute_pass(self, *, label: str = "") -> _Pass:
+    def begin_compute_pass(self, *, timestamp_writes: None = None) -> _Pass:
         made = _Pass(self._of)
         self._do("pass", made._id, self._id)
         return made
