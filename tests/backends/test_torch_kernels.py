@@ -14,6 +14,7 @@ import pytest
 
 from firebrick.backends.registry import find_device
 from firebrick.backends.torch import TorchBackend, missing_capability
+from firebrick.backends.torch import engine as torch_engine
 from firebrick.backends.torch.engine import _no_cuda
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import ALL, dtype, float32, uint8, uint16, uint32, uint64
@@ -596,3 +597,14 @@ def test_only_a_missing_torch_is_reported_as_one(missing: str, reported: bool, m
     else:
         with pytest.raises(ModuleNotFoundError, match=missing):
             Broken().unavailable("cpu")
+
+
+@pytest.mark.parametrize("reason", ["there is none", None])
+def test_a_platform_without_a_gpu_has_a_reason(reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_engine, "_no_cuda", lambda library: reason if library is torch else "another library")
+    assert TorchBackend().unavailable("cuda") == reason
+    for platform, home, name in (("mps", torch.backends.mps, "Apple GPU"), ("xpu", torch.xpu, "Intel GPU")):
+        monkeypatch.setattr(home, "is_available", lambda: reason is None)
+        found = TorchBackend().unavailable(platform)
+        assert found is None if reason is None else f"finds no {name}" in str(found)

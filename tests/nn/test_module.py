@@ -408,6 +408,18 @@ def test_sequential_takes_modules_only() -> None:
         nn.Sequential(nn.ReLU(), fb.relu)  # type: ignore[arg-type]
 
 
+def test_a_member_that_is_there_twice_has_two_paths() -> None:
+    """Also where both names are of one module or parameter."""
+    layer = nn.Linear(1, 1)
+    for value in (layer, layer.weight):
+        model = nn.Sequential(nn.Linear(1, 1))
+        model.parts = {1: value, "1": value}  # type: ignore[attr-defined]
+        with pytest.raises(nn.StateError, match=r"every member has a path of its own\nReceived: parts\.1 twice"):
+            model.state_dict()
+        model.parts = {1: value, "2": value}  # type: ignore[attr-defined]
+        assert any(name.startswith("parts.1") for name in model.state_dict())
+
+
 def test_two_members_of_one_path_are_refused_before_state_is_lost() -> None:
     class Colliding(nn.Module):
         def __init__(self) -> None:
