@@ -175,6 +175,14 @@ def test_reasons_beyond_the_twelve_most_common_are_counted(reasons: int) -> None
     assert lines[at + 13 :] == ([f"  and {reasons - 12} more"] if reasons > 12 else [])
 
 
+@pytest.mark.parametrize("refused", [[], ["one: why"], ["one: why", "other: why"]])
+def test_groups_without_a_proof_are_listed_where_there_are_any(refused: list[str]) -> None:
+    kinds: Any = SimpleNamespace(graph=SimpleNamespace(nodes=[]), of=[])
+    lines = explained(kinds, [], SimpleNamespace(arena=0, segments=[]), [], refused)  # type: ignore[arg-type]
+    listed = [f"groups not fused, without a proof: {len(refused)}", *(f"  {text}" for text in refused)] if refused else []
+    assert lines[2:] == listed
+
+
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "argmax", "all", "any"])
 def test_results_without_axes_are_arrays_of_numpy_and_no_scalars(name: str) -> None:
     device = find_device("numpy")
