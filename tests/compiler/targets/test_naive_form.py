@@ -58,7 +58,7 @@ def test_a_softmax_and_a_sum_of_columns_run_in_their_naive_forms() -> None:
 def test_an_index_out_of_range_is_reported_by_a_naive_form_with_its_operation() -> None:
     x, at, updates = np.zeros((4, 3)), np.array([1, 9]), np.ones((2, 3))
     made = Body(body_of((x, at, updates), ("index_add", (0, 1, 2), {"axis": 0})))
-    with pytest.raises(OutOfRangeError, match=r"index_add: indices must lie in \[-4, 4\)\nReceived: 9,"):
+    with pytest.raises(OutOfRangeError, match=r"index_add: indices must lie in \[-4, 4\)\nReceived: 9\."):
         made(x, at, updates)
 
 
