@@ -51,7 +51,7 @@ def test_an_interrupted_update_has_changed_all_tiles_and_digital_parameters_or_n
     after = state()
     assert before != after
     met: set[bool] = set()
-    for at in range(1, count + 1, max(1, count // 10)):
+    for at in range(1, count + 1, max(1, count // 6)):
         call, state = made()
         assert state() == before
         interrupted(call, at, *PLACES)

@@ -391,7 +391,7 @@ def test_an_index_beyond_32_bits_is_reported_as_what_is_known_of_it(index: int, 
     x = fb.asarray(np.arange(10, dtype=np.float32), device="webgpu:0")
     at = fb.asarray(np.array([0, index], np.int64), device="webgpu:0")
     for run in (lambda: fb.take(x, at, axis=0), lambda: fb.jit(lambda a, b: fb.take(a, b, axis=0) * 2.0)(x, at)):
-        with pytest.raises(IndexError, match=rf"Received: {shown}\."):
+        with pytest.raises(IndexError, match=rf"Received: {shown}(\.|, at )"):
             run()
 
 
