@@ -408,13 +408,13 @@ class _Profiled(Executable):
     def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         n = step.node
         name, details = self._of(n)
-        if n.op.control is None:
+        if n.op.control is None or self._profile.kernels:
             results: tuple[Any, ...]
             results = self._profile.count(n.op, operands, n.params, lambda: step.run(*operands), name, self._device, **details)
             return results
         start = perf_counter_ns()
         results = step.run(*operands)  # the ops of a body are counted themselves
-        timeline.record(name, "kernel" if "spec" in details else "op", self._device, start, **details)
+        timeline.record(name, "op", self._device, start, **details)
         return results
 
     def _of(self, n: Node) -> tuple[str, dict[str, Any]]:
@@ -484,8 +484,8 @@ def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
 
     Args:
         engines: Names of engines, such as "cpu"; by default that of the default device, and those in use when the block begins.
-        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline; else the
-            operations that they were compiled from run one by one.
+        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline, and a loop or branch
+            is one call; else the operations that they were compiled from run one by one.
 
     Yields:
         The report: ``rows`` by (engine, op), each with ``calls``, ``time_ns``, ``bytes`` and ``flops``; printed, it is a table.

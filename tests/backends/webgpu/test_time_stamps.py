@@ -75,6 +75,21 @@ def test_kernels_of_programs_are_timed_and_their_results_are_the_same(gpu: Gpu) 
     assert all(r.device_calls == r.calls for r in report.rows.values())
 
 
+def test_a_loop_that_a_program_runs_is_waited_for_and_timed(gpu: Gpu) -> None:
+    f = fb.jit(lambda x: fb.sin(fb.scan(lambda c, _: (fb.tanh(c @ x), None), x, length=300)[0]))
+    x = array(8, 8)
+    want, found = f(x).numpy(), []
+    report = profiled(lambda: found.append(f(x)), kernels=True)
+    assert found[0].numpy().tobytes() == want.tobytes()
+    rows = {name: row for (_, name), row in report.rows.items() if name in ("scan", "sin")}
+    assert {name: row.device_calls for name, row in rows.items()} == {"scan": 1, "sin": 1}
+    (scan,) = (e for e in report.timeline.events if (e.category, e.name) == ("kernel", "scan"))
+    own = [e for e in launches(report) if e.name.startswith("scan ")]
+    assert len(own) >= 300
+    assert all(scan.start_ns <= e.start_ns <= e.end_ns <= scan.end_ns for e in own)
+    assert all(e.start_ns >= scan.end_ns for e in launches(report) if e.name == "sin")
+
+
 def test_more_launches_than_a_query_set_holds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stamps_module, "PASSES", 7)
     monkeypatch.setattr(gpu, "_unused", [])
