@@ -2,7 +2,8 @@
 some source files.
 
 CPython delivers signals between bytecodes, at fewer places than these. It delivers none between the end of a ``with`` block
-and the call of a lock's ``__exit__``, where a trace function would be called: lines with ``with`` are no places.
+and the call of a lock's ``__exit__``, where a trace function would be called: lines with ``with`` are no places. Nor does it
+before the first bytecode of a ``try`` block, which is not in the block for CPython.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class _Places:
         return self._within
 
     def _within(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event in ("line", "opcode") and not self._at_with(frame):
+        if event in ("line", "opcode") and not self._at_block(frame):
             self._reached()
         return self._within
 
-    def _at_with(self, frame: FrameType) -> bool:
+    def _at_block(self, frame: FrameType) -> bool:
         key = frame.f_code.co_filename, frame.f_lineno
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = getline(*key).lstrip().startswith("with ")
+            found = self._known[key] = getline(*key).lstrip().startswith(("with ", "try:"))
         return found
 
     def _reached(self) -> None:

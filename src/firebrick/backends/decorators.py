@@ -441,13 +441,19 @@ def _installed(wrap: Callable[[Backend], Decorator], engines: tuple[str, ...]) -
         registry.find_device(None)  # at the beginning of a program no engine is in use yet
     chosen = engines or tuple(registry._backends)
     before = {e: registry.backend(e) for e in chosen}
+
+    def end() -> None:
+        for engine, inner in before.items():
+            _swap(engine, inner)
+
     try:
         for engine, inner in before.items():
             _swap(engine, wrap(inner))
         yield
-    finally:
-        for engine, inner in before.items():
-            _swap(engine, inner)
+        end()
+    except BaseException:  # Ctrl-C within ``end``, too
+        end()
+        raise
 
 
 def _swap(engine: str, to: Backend) -> None:
@@ -504,9 +510,16 @@ def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
         ['exp']
     """
     report = Report()
-    with _installed(lambda inner: Profile(inner, report, kernels), engines):
-        timeline.active.append(report.timeline)
-        try:
-            yield report
-        finally:
+
+    def end() -> None:
+        if report.timeline in timeline.active:
             timeline.active.remove(report.timeline)
+
+    with _installed(lambda inner: Profile(inner, report, kernels), engines):
+        try:
+            timeline.active.append(report.timeline)
+            yield report
+            end()
+        except BaseException:  # Ctrl-C within ``end``, too
+            end()
+            raise

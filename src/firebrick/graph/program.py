@@ -8,16 +8,14 @@ commit, which no interrupt splits; a run that fails before it leaves generators 
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import compress
 from operator import itemgetter
 from sys import getrefcount
-from threading import get_ident, main_thread
+from threading import get_ident
 from time import sleep
 from typing import Any
 
@@ -33,6 +31,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ExecutionError, FirebrickError
 from firebrick.core.hooks import hooks
+from firebrick.core.interrupts import SIGINT, handler_of_interrupts, set_handler
 from firebrick.core.slots import contents
 from firebrick.core.storage import OWNED, Absent, Storage
 from firebrick.core.tensor import Tensor
@@ -44,7 +43,6 @@ from firebrick.graph.traced import Traced
 from firebrick.ir import Graph
 
 _PATIENCE = 600.0
-_main: int | None = None
 Notify = Callable[[int, Callable[[int], Storage]], None]
 
 
@@ -276,7 +274,7 @@ class Program:
             raise
         finally:
             if writing.before is not None:  # no call of Python's own: it could be interrupted before it did anything
-                _set(_SIGINT, writing.before)
+                set_handler(SIGINT, writing.before)
                 if writing.pending:
                     signal.raise_signal(signal.SIGINT)
 
@@ -505,9 +503,9 @@ class _Writing:
         if program.checks and not self.hold:
             assert program.device is not None
             program.look(program.device, flags)
-        if get_ident() == _main and callable(handler := _read(_SIGINT)):
-            self.before = handler  # first, so that an exception right after the next line finds it
-            _set(_SIGINT, self._note)
+        self.before = handler_of_interrupts()  # first, so that an exception right after the next lines finds it
+        if self.before is not None:
+            set_handler(SIGINT, self._note)
         self.begun = True
 
     def _note(self, number: int, frame: Any) -> None:
@@ -522,19 +520,6 @@ def _items(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]
 
 
 _NOTHING = _Writing(None)  # where no input may be overwritten
-
-
-def _find_main() -> None:
-    global _main
-    _main = main_thread().ident
-
-
-_find_main()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_find_main)  # the thread that forked is the child's main one
-_SIGINT = int(signal.SIGINT)
-_plain = import_module("_signal")  # what ``signal`` wraps: it makes no enum members, which takes ten times as long
-_set, _read = _plain.signal, _plain.getsignal
 
 
 class _Holder:

@@ -54,7 +54,8 @@ class Lease:
         self.block, self._returned = block, returned
 
     def __del__(self) -> None:
-        self._returned.append(self.block)  # atomic, so that no lock is taken while garbage is collected
+        if hasattr(self, "_returned"):  # else Ctrl-C came before it had the block
+            self._returned.append(self.block)  # atomic, so that no lock is taken while garbage is collected
 
 
 class BufferPool:

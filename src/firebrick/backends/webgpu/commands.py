@@ -36,6 +36,7 @@ from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import bool_, dtype, uint8, uint32
 from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompileError
+from firebrick.core.interrupts import deferred
 
 BATCH = 256
 """Maximum number of launches of one submission, so that no driver takes a submission for one that does not end."""
@@ -574,14 +575,16 @@ class Gpu:
         """The open encoder, outside of a pass."""
         self._check()
         if self._pass is not None:
-            done = False
+            batch = self._batch
             try:
-                self._table.record(self._pass._internal)
-                self._pass.end()
-                self._pass, done = None, True
-            finally:  # Ctrl-C may come anywhere
-                if not done:
-                    self._drop()
+                with deferred():
+                    self._table.record(self._pass._internal)
+                    self._pass.end()
+                    self._pass = None
+            except BaseException:
+                if self._pass is not None:
+                    self._leave(batch, False)
+                raise
         if self._encoder is None:
             self._encoder = self._device.create_command_encoder()
         return self._encoder
@@ -591,8 +594,14 @@ class Gpu:
         stamps = self._stamping.get(threading.get_ident()) if self._stamping else None
         if stamps is not None and stamps.full:
             self._read_stamps(stamps)
-        commands = self._commands()
-        self._pass = commands.begin_compute_pass(timestamp_writes=None if stamps is None else stamps.next_pass())
+        commands, batch = self._commands(), self._batch
+        try:
+            with deferred():
+                self._pass = commands.begin_compute_pass(timestamp_writes=None if stamps is None else stamps.next_pass())
+        except BaseException:
+            if self._pass is None:  # an encoder whose pass is lost takes no commands
+                self._leave(batch, False)
+            raise
 
     @_reported
     def _read_stamps(self, stamps: Stamps) -> None:
@@ -608,26 +617,31 @@ class Gpu:
             device has no clock, or the function waited for values.
         """
         thread = threading.get_ident()
-        with self.lock:
-            before = self._stamping.get(thread)
-            stamps = None
-            if self._period:
-                stamps = self._unused.pop() if self._unused else Stamps(self._wgpu, self._device, self._period)
-                self._stamping[thread] = stamps
+        before = self._stamping.get(thread)
+
+        def end() -> None:
+            with self.lock:
+                if before is None:
+                    self._stamping.pop(thread, None)
+                else:
+                    self._stamping[thread] = before
+
+        stamps = None
         try:
+            with self.lock:
+                if self._period:
+                    stamps = self._unused.pop() if self._unused else Stamps(self._wgpu, self._device, self._period)
+                    self._stamping[thread] = stamps
             made = run()
             if stamps is None or not stamps.waiting:
                 self.wait()
             else:
                 with self.lock:
                     self._read_stamps(stamps)
-        finally:
-            if stamps is not None:
-                with self.lock:
-                    if before is None:
-                        del self._stamping[thread]
-                    else:
-                        self._stamping[thread] = before
+            end()
+        except BaseException:  # of ``end``, too
+            end()
+            raise
         if stamps is None:
             return made, []
         found = [] if stamps.host else stamps.found
@@ -648,22 +662,27 @@ class Gpu:
         with self.lock:
             if self._encoder is None:
                 return
-            done, batch, held = False, self._batch, self._held
+            submitted, batch, held = False, self._batch, self._held
             try:
-                commands = self._commands().finish()
-                self._device.queue.submit([commands])
-                done = True
-            finally:  # Ctrl-C may come anywhere
-                if not done:
-                    self._dropped.add(batch)
-                if self._batch == batch:
+                with deferred():  # as values that were recorded before, such as a model's parameters, would be lost
+                    commands = self._commands().finish()
+                    self._device.queue.submit([commands])
+                    submitted = True
                     self._begin()
-                del held
+            except BaseException:
+                self._leave(batch, submitted)
+                raise
+            del held
 
-    def _drop(self) -> None:
-        """Forget what was recorded and not submitted; what it would have written is never read."""
-        self._dropped.add(self._batch)
-        self._begin()
+    def _leave(self, batch: int, submitted: bool) -> None:
+        """After an exception, also within ``_begin``: begin a batch in place of this one, if that is the present one.
+
+        What it would have written is never read if it was not submitted.
+        """
+        if not submitted:
+            self._dropped.add(batch)
+        if self._batch == batch:
+            self._begin()
 
     def _begin(self) -> None:
         """Begin a new batch."""
