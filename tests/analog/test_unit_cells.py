@@ -373,6 +373,23 @@ def test_a_learning_rate_of_zero_gives_no_pulses(name: str) -> None:
     assert not np.any(tile_of(CELLS[name]).update(fb.asarray(X), fb.asarray(X @ TARGET.T), 0.0).numpy())
 
 
+@pytest.mark.parametrize("every", [1e19, 1e308])
+def test_a_period_longer_than_any_run_transfers_nothing(every: float) -> None:
+    device = analog.SoftBoundsDevice(dw_min=0.01)
+    for cell in (
+        analog.TransferCompound((device,) * 3, transfer_every=every),
+        analog.TransferCompound((device,) * 3, transfer_every=1.0, n_reads_per_transfer=1, transfer_every_vec=(every, every)),
+        analog.BufferedTransferCompound((device, device), transfer_every=every, units_in_mbatch=True),
+        analog.DynamicTransferCompound((device, device), transfer_every=-every),
+    ):
+        tile = analog.Tile(3, 4, analog.RPUConfig(cell), seed=0)
+        first = [a.weight.numpy() for a in tile.arrays]
+        tile.update(fb.ones((5, 4)), fb.ones((5, 3)), lr=0.1)
+        after = [a.weight.numpy() for a in tile.arrays]
+        assert not np.array_equal(after[0], first[0])
+        assert all(np.array_equal(a, b) for a, b in zip(after[1:], first[1:], strict=True))
+
+
 def test_devices_of_a_cell_that_are_no_tuple_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"is a tuple of one pulsed device.*\n.*\n.*\(analog.SoftBoundsDevice\(\),\)"):
         analog.MixedPrecisionCompound(STEP)

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from firebrick.analog.tile import Tile
 
 _SINGLE = UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
+_NEVER = 1 << 62
+"""Vectors that no run has."""
 
 
 State = dict[str, Tensor]
@@ -133,6 +135,11 @@ class Reads:
         """A vector [lines] with other values on the lines that are read, where the read is valid."""
         place, chosen = self.place
         return where(logical_and(chosen, take(self.valid, place)), take(values, place), into)
+
+
+def _whole(vectors: float) -> int:
+    """The period of at least so many vectors."""
+    return max(1, math.ceil(min(vectors, _NEVER)))
 
 
 def _read_between(
@@ -387,10 +394,10 @@ class TransferCompound(UnitCell):
         """Vectors from one transfer to the next, for each array but the last."""
         unit = samples if self.units_in_mbatch else 1
         if self.transfer_every_vec:
-            return [max(1, math.ceil(every * unit)) for every in self.transfer_every_vec]
-        found = [math.ceil(self.transfer_every * unit)]
+            return [_whole(every * unit) for every in self.transfer_every_vec]
+        found = [_whole(self.transfer_every * unit)]
         for _ in self.unit_cell_devices[2:]:
-            found.append(math.ceil(found[-1] * tile.rows / self.n_reads_per_transfer))
+            found.append(min(-(-found[-1] * tile.rows // self.n_reads_per_transfer), _NEVER))
         return found
 
     def _gradients(
@@ -620,7 +627,7 @@ class ChoppedTransferCompound(TransferCompound):
             return super()._periods(tile, samples)
         device = self.devices[0]
         states = (device.w_max - device.w_min) / self._fast_step
-        return [max(1, math.ceil(states / tile.columns * -self.transfer_every))]
+        return [_whole(states / tile.columns * -self.transfer_every)]
 
     def visible(self, weights: Sequence[Tensor], state: Mapping[str, Tensor]) -> Tensor:
         if self.gamma == 0.0:
