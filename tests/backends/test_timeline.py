@@ -159,6 +159,26 @@ def test_programs_run_the_operations_that_they_were_made_of_unless_kernels_are_a
     assert not [e for e in of(trace, "kernel") if "tanh" in e["name"] and "," in e["name"]]
 
 
+@pytest.mark.parametrize("name", ["cpu", "numpy", "torch:cpu"])
+def test_loops_are_rows_of_a_report_of_kernels_and_their_operations_rows_of_one_of_operations(name: str) -> None:
+    f = fb.jit(lambda x: fb.scan(lambda c, row: (fb.tanh(c) + row, None), x[0], x)[0])
+    x = fb.ones((7, 3), device=name)
+    with fb.profile(kernels=True) as report:
+        f(x)
+    engine = fb.device(name).backend.engine
+    row = report.rows[engine, "scan"]
+    (event,) = [e for e in report.timeline.events if e.name == "scan"]
+    assert (row.calls, row.bytes, row.flops) == (1, 0.0, 0.0)
+    assert row.time_ns == event.end_ns - event.start_ns > 0
+    assert (engine, "tanh") not in report.rows
+    (line,) = [line for line in str(report).splitlines() if line.startswith("scan ")]
+    assert line.split() == ["scan", engine, "1", f"{row.time_ns / 1e6:.3f}"]
+    with fb.profile() as report:
+        f(x)
+    assert report.rows[engine, "tanh"].calls == 7
+    assert (engine, "scan") not in report.rows
+
+
 @pytest.mark.parametrize(("workers", "kind"), [(0, "thread"), (2, "thread"), (2, "process")])
 def test_batches_are_made_by_their_workers_and_waited_for(workers: int, kind: str, tmp_path: Path) -> None:
     loader = DataLoader(loading.Numbers(), 10, num_workers=workers, worker=kind, name="rows")

@@ -30,7 +30,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Op
+from firebrick.core.op import Cost, Op
 from firebrick.core.scopes import scope
 from firebrick.core.timeline import Event, Timeline, thread_name
 from firebrick.ir import Graph, Node, interpret
@@ -240,8 +240,8 @@ class Row:
     Attributes:
         calls: How often it ran.
         time_ns: Nanoseconds of the host's clock, from each call until its result was there.
-        bytes: Bytes that it reads and writes.
-        flops: Floating-point operations.
+        bytes: Bytes that it reads and writes; 0 of a loop or a branch.
+        flops: Floating-point operations; 0 of a loop or a branch.
         device_calls: Calls that were also timed by the clock of their device.
         device_ns: Nanoseconds of the kernels of these calls by that clock.
     """
@@ -290,10 +290,8 @@ class Report:
             by_device = r.device_calls == r.calls
             seconds = max(r.device_ns if by_device else r.time_ns, 1) / 1e9
             kernels = f" {f'{r.device_ns / 1e6:.3f}' if by_device else '':>10}" if clocks else ""
-            lines.append(
-                f"{_cut(op):<{width}} {engine:<8} {r.calls:>7} {r.time_ns / 1e6:>10.3f}{kernels} "
-                f"{r.bytes / seconds / 1e9:>7.2f} {r.flops / seconds / 1e9:>8.2f}"
-            )
+            rates = f" {r.bytes / seconds / 1e9:>7.2f} {r.flops / seconds / 1e9:>8.2f}" if r.bytes or r.flops else ""
+            lines.append(f"{_cut(op):<{width}} {engine:<8} {r.calls:>7} {r.time_ns / 1e6:>10.3f}{kernels}{rates}".rstrip())
         return "\n".join(lines)
 
 
@@ -337,7 +335,8 @@ class Profile(Decorator):
         made, launches = self.inner.timed(hooks.find_device(device), run)
         end = perf_counter_ns()
         outs = [self.inner.describe(r) for r in (made if type(made) is tuple else (made,))]
-        cost = op.cost([self.inner.describe(x) for x in inputs], outs, params)
+        # what the rounds of a loop compute is not counted
+        cost = Cost(0.0, 0.0) if op.control else op.cost([self.inner.describe(x) for x in inputs], outs, params)
         row = self.report.rows.setdefault((self.engine, name), Row())
         row.calls += 1
         row.time_ns += end - start
@@ -413,7 +412,7 @@ class _Profiled(Executable):
             results = self._profile.count(n.op, operands, n.params, lambda: step.run(*operands), name, self._device, **details)
             return results
         start = perf_counter_ns()
-        results = step.run(*operands)  # the ops of a body are counted themselves
+        results = step.run(*operands)  # the operations of a body are counted themselves
         timeline.record(name, "op", self._device, start, **details)
         return results
 
@@ -490,8 +489,8 @@ def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
 
     Args:
         engines: Names of engines, such as "cpu"; by default that of the default device, and those in use when the block begins.
-        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline, and a loop or branch
-            is one call; else the operations that they were compiled from run one by one.
+        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline, and a loop or a branch
+            is one row, without rates; else the operations that they were compiled from run one by one.
 
     Yields:
         The report: ``rows`` by (engine, op), each with ``calls``, ``time_ns``, ``bytes`` and ``flops``; printed, it is a table.
