@@ -248,10 +248,17 @@ def test_an_update_that_one_tile_refuses_changes_nothing(device: Any, kind: Any)
         updated((0.1, 0.2))
         _, gradients = fb.value_and_grad(lambda m, x=x, bad=bad: m(x, bad))(model)
         before = whole_state(model, optimizer)
-        with pytest.raises(OutOfRangeError, match=r"Tile.update: d is finite"):
+        with pytest.raises(OutOfRangeError, match=r"Tile.update: d is finite(.|\n)*, of \w+\.tiles\.tiles\.0\.0\.weight\."):
             optimizer.update(model, gradients)
         assert whole_state(model, optimizer) == before
         updated((0.1, 0.2))
+
+
+@pytest.mark.parametrize("dtype", [fb.float64, fb.float16, fb.int32], ids=lambda d: d.name)
+def test_a_convolution_refuses_images_of_another_dtype_by_their_shape(dtype: Any) -> None:
+    layer = analog.convert(nn.Sequential(nn.Conv2d(1, 2, 3)), analog.RPUConfig(analog.IdealDevice()), seed=0)
+    with pytest.raises(fb.DTypeError, match=rf"analog.Conv2d: x is float32\nReceived: x: {dtype.name}\[1,1,5,5\]"):
+        layer(fb.ones((1, 1, 5, 5), dtype=dtype))
 
 
 def test_optimizers_that_pass_by_the_devices_are_refused() -> None:

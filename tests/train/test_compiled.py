@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick import nn, optim
+from firebrick import analog, nn, optim
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Callback, EagerTrainingWarning, Learner, SingleDevice, evaluate, load_checkpoint
 from firebrick.train.compiled import Compiled
@@ -242,6 +242,20 @@ def test_a_failed_check_of_labels_changes_nothing_and_names_its_batch(make: Make
     with pytest.raises(fb.OutOfRangeError, match='of batch 2 of loader "train"') as raised:
         learner.fit(data, epochs=1)
     assert "batch 0" not in str(raised.value)  # with which the graph was made
+    assert learner.optimizer.step == learner.step == 2
+
+
+@pytest.mark.parametrize(("jit", "kind"), [(True, fb.ExecutionError), (False, fb.OutOfRangeError)], ids=["jit", "eager"])
+def test_inputs_of_an_analog_update_that_are_not_finite_name_their_batch(jit: bool, kind: type[Exception]) -> None:
+    inputs = np.random.default_rng(0).normal(size=(24, 2)).astype(np.float32)
+    inputs[17, 0] = np.nan
+    model = analog.convert(
+        nn.Sequential(nn.Linear(2, 3)), analog.RPUConfig(analog.SoftBoundsDevice(w_max=9.0, w_min=-9.0)), seed=0
+    )
+    learner = Learner(model, analog.SGD(model, lr=0.1), log=None, jit=jit)
+    with pytest.raises(kind, match=r'inite(.|\n)*Received: .*, of batch 2 of loader "train"') as raised:
+        learner.fit(DataLoader(ArrayDataset(inputs, np.zeros(24, int)), 8), epochs=1)
+    assert ("of layers.0.tiles.tiles.0.0.weight, " in str(raised.value)) is not jit
     assert learner.optimizer.step == learner.step == 2
 
 

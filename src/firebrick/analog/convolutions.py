@@ -10,7 +10,9 @@ import numpy as np
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.patches import patches
-from firebrick.core.errors import ShapeError
+from firebrick.core.autocast import wide
+from firebrick.core.dtypes import float32
+from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES, padding_of
@@ -80,6 +82,9 @@ class _Convolution(Module):
                 f"{name}: x is [batch, {self.in_channels}, {AXES[rank]}]", describe("x", x),
                 "reshape x, or build the layer with its number of channels",
             )  # fmt: skip
+        x = wide(x)  # as tiles do
+        if x.dtype is not float32:
+            raise DTypeError(f"{name}: x is float32", describe("x", x), "cast it: fb.astype(x, fb.float32)")
         padding = padding_of(name, self.padding, self.kernel, self.stride, self.dilation)
         vectors, sizes = patches(name, x, self.kernel, self.stride, padding, self.dilation)
         if isinstance(self.tiles, TileArray):

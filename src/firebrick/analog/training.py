@@ -10,7 +10,7 @@ from firebrick.analog.tile import Tile
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.dtypes import float32
-from firebrick.core.errors import GradientError, UnsupportedError
+from firebrick.core.errors import GradientError, OutOfRangeError, UnsupportedError
 from firebrick.core.journal import all_or_none
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
@@ -107,7 +107,12 @@ class AnalogOptimizer(Optimizer):
                 f"{type(self).__name__}.update: pulses of a tile cannot be taken back",
                 "gradients that may be left out, as with loss scaling", "train in float32",
             )  # fmt: skip
-        checked = [of if isinstance(of, Tensor) else tile.check_update(*_joined(of), rate) for tile, of, rate in found]
+        checked = []
+        for tile, of, rate in found:
+            try:
+                checked.append(of if isinstance(of, Tensor) else tile.check_update(*_joined(of), rate))
+            except OutOfRangeError as e:
+                raise OutOfRangeError(e.expected, f"{e.received}, of {names[id(tile.weight)]}", e.remedy) from None
         digital = partial(super().update, model, grads)
 
         def updated() -> None:

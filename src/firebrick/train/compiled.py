@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
+from firebrick.core.errors import (
+    DeviceMismatchError,
+    ExecutionError,
+    FirebrickError,
+    OutOfRangeError,
+    TraceError,
+    UnsupportedError,
+)
 from firebrick.core.journal import all_or_none
 from firebrick.core.lines import warn
 from firebrick.graph import Recompile
@@ -95,14 +102,15 @@ def _one_line(error: FirebrickError) -> str:
 
 @contextmanager
 def naming(batch: Any) -> Iterator[None]:
-    """Values of a batch that a graph refuses are refused by the batch's name; a graph knows only which argument it is."""
+    """Values of a batch that a graph, or an assertion of a kernel, refuses are refused by the batch's name; these know only
+    which argument it is."""
     try:
         yield
-    except OutOfRangeError as e:
-        label = name_of(batch)
-        if not label or label in e.received:
+    except (OutOfRangeError, ExecutionError) as e:
+        label, of_values = name_of(batch), isinstance(e, OutOfRangeError) or "line" in e.context
+        if not label or label in e.received or not of_values:
             raise
-        raise OutOfRangeError(e.expected, f"{e.received}, of {label}", e.remedy, **e.context) from e
+        raise type(e)(e.expected, f"{e.received}, of {label}", e.remedy, **e.context) from e
 
 
 def compiled_in(held: dict[str, Compiled], name: str, step: Any, strategy: Strategy | None) -> Compiled:
