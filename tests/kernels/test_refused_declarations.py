@@ -38,6 +38,9 @@ DECLARATIONS = {
     f"*{X}, {OUT}": "a kernel has a fixed number of parameters\nReceived: *x,",
     f"{X} = 1, *, {OUT}": "arrays have no default\nReceived: x=1,",
     f'{X}, out: K.Out[F, "m"]': "a size is made of the sizes of arguments, and integer parameters: n\nReceived: m,",
+    f'n: K.In[F, "n"], {OUT}': "has a name of its own, or that of an integer parameter\nReceived: a size and a parameter n,",
+    f"{X}, n: float, {OUT}": "has a name of its own, or that of an integer parameter\nReceived: a size and a parameter n,",
+    f"{X}, n: K.Constant[float], {OUT}": "or that of an integer parameter\nReceived: a size and a parameter n,",
     f"x: list, {OUT}": "a parameter is an array, a number or a constant\nReceived: x: <class 'list'>,",
 }
 

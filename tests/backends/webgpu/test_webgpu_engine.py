@@ -388,12 +388,16 @@ def test_running_and_scattered_sums_stay_on_the_device_and_are_exact(n: int) -> 
     ("index", "shown"), [(5_000_000_000, "2147483647 or more"), (-(1 << 40), "-2147483648 or less"), (12, "12")]
 )
 def test_an_index_beyond_32_bits_is_reported_as_what_is_known_of_it(index: int, shown: str) -> None:
+    @fb.kernel
+    def one(x: fb.kernel.In[fb.float32, "n"], i: int, out: fb.kernel.Out[fb.float32, "1"]) -> None:  # noqa: F821, UP037
+        out[0] = x[i]
+
     x = fb.asarray(np.arange(10, dtype=np.float32), device="webgpu:0")
     at = fb.asarray(np.array([0, index], np.int64), device="webgpu:0")
     compiled = fb.jit(lambda a, b: fb.take(a, b, axis=0) * 2.0)
-    for run, end in ((lambda x, at: fb.take(x, at, axis=0), r"\.$"), (compiled, ", at ")):
+    for run, end in ((lambda: fb.take(x, at, axis=0), r"\.$"), (lambda: compiled(x, at), ", at "), (lambda: one(x, index), ", at ")):
         with pytest.raises(IndexError, match=rf"(?m)Received: {shown}{end}"):
-            run(x, at)
+            run()
 
 
 def test_compiled_shaders_of_dropped_programs_are_freed_but_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

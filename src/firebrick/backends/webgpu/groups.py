@@ -14,6 +14,7 @@ from firebrick.backends.webgpu.buffers import DeviceArray, padded
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import chooser
 from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
+from firebrick.compiler.spec.custom import KernelSite
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, Site
 from firebrick.compiler.spec.matrix import MatrixSite
 from firebrick.compiler.spec.ranges import Ranges
@@ -116,7 +117,7 @@ def raise_fault(words: np.ndarray[Any, Any], sites: Sequence[FaultSite]) -> None
         site, (payload, *others) = sites[number], [0xFFFFFFFF - int(w) - (1 << 31) for w in words[1 + number :]]
         if isinstance(site, MatrixSite):
             raise site.error(payload, others[0])
-        raise site.error(payload, bits=32) if isinstance(site, Site) else site.error(payload)
+        raise site.error(payload, bits=32) if isinstance(site, (Site, KernelSite)) else site.error(payload)
 
 
 Lowering = Callable[[Graph, Gpu], "tuple[LoweredGroup | str, Tuned | None]"]

@@ -20,6 +20,7 @@ from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.kernel.language.reports import assertion_error, index_error, limit_error, loop_lines
 from firebrick.compiler.kernel.work import work_of
 from firebrick.compiler.spec.base import Cost, Operand, Size, Sizes
+from firebrick.compiler.spec.faults import number_of
 from firebrick.compiler.spec.nest import itemsize
 from firebrick.compiler.spec.single import single
 from firebrick.core.aval import Aval
@@ -53,11 +54,12 @@ class KernelSite:
     message: str
     line: str = ""
 
-    def error(self, index: int) -> FirebrickError:
+    def error(self, index: int, bits: int = 64) -> FirebrickError:
         """The error of a fault here.
 
         Args:
             index: The index that is out of range.
+            bits: Of the table's payloads: an index that they cannot hold was clamped.
 
         Example:
             >>> from firebrick.compiler.spec.custom import KernelSite
@@ -68,7 +70,7 @@ class KernelSite:
         """
         if not self.array:
             return assertion_error(self.kernel, self.message, self.line)
-        return index_error(self.kernel, self.array, self.axis, self.size, self.line, index)
+        return index_error(self.kernel, self.array, self.axis, self.size, self.line, number_of(index, bits))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,14 @@ LARGEST_SITE, LARGEST_INDEX = (1 << 32) - 1, (1 << 63) - 1
 Table = np.ndarray[Any, np.dtype[np.uint32]]
 
 
+def number_of(index: int, bits: int) -> str:
+    """An index that a table reports, as a bound if its payload of so many bits may not have held it."""
+    # unsigned indices that int64 cannot hold are reported as its largest number
+    largest = (1 << (bits - 1)) - 1
+    clamped_below = bits < 64 and index == -1 - largest
+    return f"{index}{' or more' if index == largest else ' or less' if clamped_below else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A check of an index: a place of a program where a fault may occur.
@@ -71,10 +79,7 @@ class Site:
             Received: 7, at model.py:12.
             Remedy: check the index tensor (labels, tokens) against the axis it indexes.
         """
-        # unsigned indices that int64 cannot hold are reported as its largest number
-        largest = (1 << (bits - 1)) - 1
-        clamped_below = bits < 64 and index == -1 - largest
-        number = f"{index}{' or more' if index == largest else ' or less' if clamped_below else ''}"
+        number = number_of(index, bits)
         return OutOfRangeError(
             f"{self.op}: indices must lie in [{-self.size}, {self.size})",
             f"{number}, at {self.line}" if self.line else number,

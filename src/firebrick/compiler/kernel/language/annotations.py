@@ -345,8 +345,14 @@ def signature_of(function: Callable[..., Any], grid: str | None) -> Signature:
             refuse("the grid is sizes, separated by commas", repr(grid), 'write it like grid="n, m"')
     signature = Signature(parameters, defaults, sizes, tuples)
     known = {size_name(n, a, s) for n, t in signature.arrays.items() if t.role != "Out" for a, s in enumerate(t.sizes)}
-    known |= {n for n, p in parameters.items() if isinstance(p, ConstantType) and p.kind is int}
-    known |= {n for n, p in parameters.items() if p == NumberType(int64)}
+    whole = {n for n, p in parameters.items() if p == NumberType(int64) or (isinstance(p, ConstantType) and p.kind is int)}
+    for n in sorted(known & (parameters.keys() - whole)):
+        refuse(
+            "a size has a name of its own, or that of an integer parameter",
+            f"a size and a parameter {n}",
+            f"rename the size {n}",
+        )
+    known |= whole
     for s in signature._sizes():
         missing = [n for n in s.names if n not in known]
         if missing:

@@ -7,7 +7,7 @@ from firebrick.core.config import config
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 
 
-def index_error(kernel: str, array: str, axis: int, size: int | str, line: str, index: int) -> OutOfRangeError:
+def index_error(kernel: str, array: str, axis: int, size: int | str, line: str, index: int | str) -> OutOfRangeError:
     """The error of an index out of range.
 
     Args:
@@ -16,7 +16,7 @@ def index_error(kernel: str, array: str, axis: int, size: int | str, line: str, 
         axis: Which of its axes.
         size: Of the axis.
         line: Of the user's function.
-        index: The index.
+        index: The index, or a bound of it.
     """
     return OutOfRangeError(
         f"{kernel}: an index of axis {axis} of {array} is at least 0 and below {size}", f"{index}, at {line}",
