@@ -57,6 +57,14 @@ def test_noise_and_spread_of_a_response_can_be_left_out_and_repeat_by_the_seed()
 
 
 @pytest.mark.slow
+def test_a_fit_leaves_a_parameter_of_0_whose_sign_has_no_meaning() -> None:
+    true = analog.LinearStepDevice(dw_min=0.012, gamma_up=0.7, gamma_down=0.3)
+    made = analog.response(true, 150, spread=False, noise=False)
+    found = analog.fit(analog.LinearStepDevice, (made.directions, made.mean), parameters=("dw_min", "gamma_up", "gamma_down"))
+    assert found.parameters == pytest.approx({"dw_min": 0.012, "gamma_up": 0.7, "gamma_down": 0.3}, rel=2e-3)
+    assert all(0.0 <= e < 1e-3 for e in found.errors.values())
+
+
 def test_a_fit_finds_the_parameters_that_a_response_was_made_with(tmp_path: Path) -> None:
     true = analog.LinearStepDevice(
         dw_min=0.012, up_down=0.1, gamma_up=0.7, gamma_down=0.3, w_max=0.8, w_min=-0.5, gamma_up_dtod=0.0, gamma_down_dtod=0.0

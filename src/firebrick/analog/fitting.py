@@ -22,6 +22,8 @@ from firebrick.core.errors import ConfigError
 Array = np.ndarray[Any, Any]
 DEFAULTS = ("dw_min", "up_down", "w_max", "w_min")
 """Parameters that are fitted where none are named."""
+_WIDTH = 2e-3
+"""Over which differences of parameters are taken: responses are float32."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def fit(
     """Parameters of a model of a device from a measured response to single pulses.
 
     The sum of squares of the differences to the noise-free response of one device without spread is minimised. A parameter that
-    begins at a number other than 0 keeps its sign.
+    begins at a number other than 0 keeps its sign; one that begins at 0, and whose sign has no meaning, is not negative.
 
     Args:
         device: The model, from whose settings the fit begins: a class or an instance.
@@ -203,7 +205,10 @@ def fit(
     seen = course(theta)
     if seen is None:
         raise ConfigError("analog.fit: a device whose response is finite", repr(model)[:80], "begin with other settings")
-    damping, jacobian = 1e-2, _jacobian(course, theta, seen)
+    sides = [(course(h), course(-h)) for h in _WIDTH * np.eye(len(names))]
+    # where the device has |γ|, central differences about 0 would be 0
+    positive = ~signed & [a is not None and b is not None and np.array_equal(a, b) for a, b in sides]
+    damping, jacobian = 1e-2, _jacobian(course, theta, seen, positive)
     for _ in range(iterations):
         wrong = weights - seen
         square, step = jacobian.T @ jacobian, jacobian.T @ wrong
@@ -211,11 +216,12 @@ def fit(
             change = np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-12), step)
         except np.linalg.LinAlgError:
             change = np.full(len(names), np.inf)
+        change = np.where(positive, np.maximum(change, -theta), change)
         new = course(theta + change) if np.abs(change).max() < 5.0 else None
         if new is not None and ((weights - new) ** 2).sum() < (wrong**2).sum():
             done = np.abs(change).max() < 1e-7
             theta, seen, damping = theta + change, new, max(damping / 5.0, 1e-9)
-            jacobian = _jacobian(course, theta, seen)
+            jacobian = _jacobian(course, theta, seen, positive)
             if done:
                 break
         else:
@@ -225,15 +231,16 @@ def fit(
     return _result(device_of(theta), names, values_of(theta), signed, jacobian, directions, weights, seen)
 
 
-def _jacobian(course: Any, theta: Array, seen: Array) -> Array:
-    """Central differences of the response by the parameters, [pulses + 1, parameters]."""
+def _jacobian(course: Any, theta: Array, seen: Array, positive: Array) -> Array:
+    """Central differences of the response by the parameters, [pulses + 1, parameters]; at 0, of one that has no sign, forward
+    ones."""
     columns = []
-    for k in range(len(theta)):
-        h = np.zeros(len(theta))
-        h[k] = 2e-3  # responses are float32
+    for k, h in enumerate(_WIDTH * np.eye(len(theta))):
         above, below = course(theta + h), course(theta - h)
+        if positive[k] and theta[k] < _WIDTH:
+            below = None
         up, down = (seen if above is None else above), (seen if below is None else below)
-        width = (above is not None) * h[k] + (below is not None) * h[k]
+        width = _WIDTH * ((above is not None) + (below is not None))
         columns.append((up - down) / width if width else np.zeros(len(seen)))
     return np.stack(columns, 1)
 
