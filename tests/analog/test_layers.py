@@ -132,6 +132,12 @@ def test_a_learner_whose_gradients_are_not_of_one_pass_is_refused_before_it_runs
         learner(pulsed(**IDEAL), **settings)
 
 
+def test_a_learner_whose_loss_is_scaled_is_refused_before_it_runs() -> None:
+    with pytest.raises(TrainingError, match=r"which pulses update, .*\nReceived: a precision that scales the loss \(float16\)"):
+        learner(pulsed(**IDEAL), precision="float16")
+    learner(pulsed(**IDEAL), precision="bfloat16")
+
+
 def test_gradients_that_are_not_of_one_pass_are_refused_by_name() -> None:
     model = pulsed(**IDEAL)
     before, optimizer = state_of(model), analog.SGD(model, lr=0.1)

@@ -172,12 +172,12 @@ class Learner:
         self.class_names = class_names
         self.clip_norm, self.jit, self.target = clip_norm, jit, target
         self.accumulate, self.batches_per_step = accumulate, batches_per_step
-        check_undivided(
-            self.optimizer, self.strategy, accumulate=self.accumulate, batches_per_step=self.batches_per_step,
-            clip_norm=clip_norm,
-        )  # fmt: skip
         self.ema: EMA | None = ema  # type: ignore[assignment]  # a decay makes one
         self.precision = precision_of(precision, model, self.strategy.devices)
+        check_undivided(
+            self.optimizer, self.strategy, accumulate=self.accumulate, batches_per_step=self.batches_per_step,
+            clip_norm=clip_norm, scaled=self.precision is not None and self.precision.scaler is not None,
+        )  # fmt: skip
         if step is not None:
             own = self.optimizer
             self.optimizers = own if isinstance(own, Optimizers) else Optimizers(model, {"optimizer": own})

@@ -101,7 +101,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def check_undivided(
-    optimizer: Any, strategy: Strategy, *, accumulate: int, batches_per_step: int, clip_norm: Any
+    optimizer: Any, strategy: Strategy, *, accumulate: int, batches_per_step: int, clip_norm: Any, scaled: bool
 ) -> None:  # fmt: skip
     """Raise TrainingError where an optimizer needs the gradient of one backward pass, and a step has a joined or scaled one.
 
@@ -111,13 +111,14 @@ def check_undivided(
         accumulate: Parts of a batch.
         batches_per_step: Batches of a step.
         clip_norm: Largest norm; None for none.
+        scaled: Whether the loss is scaled.
     """
     names = list(getattr(optimizer, "undivided", ()))
     devices = ", ".join(d.name for d in strategy.devices)
     settings = {
         f"a strategy that divides batches ({type(strategy).__name__}, {devices})": strategy.joins,
         f"accumulate={accumulate}": accumulate > 1, f"batches_per_step={batches_per_step}": batches_per_step > 1,
-        f"clip_norm={clip_norm}": clip_norm is not None,
+        f"clip_norm={clip_norm}": clip_norm is not None, "a precision that scales the loss (float16)": scaled,
     }  # fmt: skip
     received = [text for text, given in settings.items() if given]
     if names and received:
