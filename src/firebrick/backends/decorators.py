@@ -241,7 +241,8 @@ class Row:
         calls: How often it ran.
         time_ns: Nanoseconds of the host's clock, from each call until its result was there.
         bytes: Bytes that it reads and writes; 0 of a loop or a branch.
-        flops: Floating-point operations; 0 of a loop or a branch.
+        flops: Floating-point operations; 0 of a loop or a branch. Of a kernel they are counted from its statements: of
+            an ``if`` the larger side, of a loop whose number of rounds depends on values 32 rounds.
         device_calls: Calls that were also timed by the clock of their device.
         device_ns: Nanoseconds of the kernels of these calls by that clock.
     """
