@@ -490,8 +490,8 @@ def profile(*engines: str, kernels: bool = False) -> Iterator[Report]:
 
     Args:
         engines: Names of engines, such as "cpu"; by default that of the default device, and those in use when the block begins.
-        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline, and a loop or a branch
-            is one row, without rates; else the operations that they were compiled from run one by one.
+        kernels: Whether compiled programs run their own kernels, whose specifications are in the timeline; a loop or a branch
+            is one row then, without rates. Else the operations that they were compiled from run one by one.
 
     Yields:
         The report: ``rows`` by (engine, op), each with ``calls``, ``time_ns``, ``bytes`` and ``flops``; printed, it is a table.

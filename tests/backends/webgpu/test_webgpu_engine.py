@@ -395,7 +395,8 @@ def test_an_index_beyond_32_bits_is_reported_as_what_is_known_of_it(index: int, 
     x = fb.asarray(np.arange(10, dtype=np.float32), device="webgpu:0")
     at = fb.asarray(np.array([0, index], np.int64), device="webgpu:0")
     compiled = fb.jit(lambda a, b: fb.take(a, b, axis=0) * 2.0)
-    for run, end in ((lambda: fb.take(x, at, axis=0), r"\.$"), (lambda: compiled(x, at), ", at "), (lambda: one(x, index), ", at ")):
+    runs = ((lambda: fb.take(x, at, axis=0), r"\.$"), (lambda: compiled(x, at), ", at "), (lambda: one(x, index), ", at "))
+    for run, end in runs:
         with pytest.raises(IndexError, match=rf"(?m)Received: {shown}{end}"):
             run()
 
