@@ -128,3 +128,22 @@ def test_a_result_is_only_excused_by_what_a_change_of_last_bits_does_to_it(
     got: Any, want: Any, nudged: Any, unsure: bool
 ) -> None:
     assert _unsure(np.asarray(got), np.asarray(want), np.asarray(nudged)) is unsure
+
+
+@pytest.mark.parametrize("first", [fb.profile, fb.verify])
+def test_blocks_that_end_in_another_order_leave_no_engine_decorated(first: Any) -> None:
+    backend, x = fb.device("cpu").backend, fb.ones(3)
+    f = fb.jit(lambda x: fb.exp(x) + 1.0)
+    one, two = first("cpu"), fb.profile("cpu", kernels=True)
+    one.__enter__()
+    report = two.__enter__()
+    f(x)
+    one.__exit__(None, None, None)
+    assert fb.device("cpu").backend.inner is backend  # type: ignore[attr-defined]
+    calls = sum(r.calls for r in report.rows.values())
+    fb.sin(x)
+    assert report.rows["cpu", "sin"].calls == 1
+    two.__exit__(None, None, None)
+    assert fb.device("cpu").backend is backend
+    f(x)
+    assert sum(r.calls for r in report.rows.values()) == calls + 1

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import RLock
 from time import perf_counter_ns
 from typing import Any
 
@@ -439,21 +440,35 @@ class _Profiled(Executable):
 def _installed(wrap: Callable[[Backend], Decorator], engines: tuple[str, ...]) -> Iterator[None]:
     if not engines:
         registry.find_device(None)  # at the beginning of a program no engine is in use yet
-    chosen = engines or tuple(registry._backends)
-    before = {e: registry.backend(e) for e in chosen}
+    own: dict[str, Decorator] = {}
 
     def end() -> None:
-        for engine, inner in before.items():
-            _swap(engine, inner)
+        with _changing:
+            for engine, decorator in own.items():
+                _swap(engine, _without(decorator, registry.backend(engine)))
 
     try:
-        for engine, inner in before.items():
-            _swap(engine, wrap(inner))
+        with _changing:
+            for engine in engines or tuple(registry._backends):
+                own[engine] = wrap(registry.backend(engine))
+                _swap(engine, own[engine])
         yield
         end()
     except BaseException:  # Ctrl-C within ``end``, too
         end()
         raise
+
+
+_changing = RLock()
+
+
+def _without(decorator: Decorator, top: Backend) -> Backend:
+    """An engine's backend without one of its decorators: blocks of several threads may end in any order."""
+    if top is decorator:
+        return decorator.inner
+    if isinstance(top, Decorator):
+        top.inner = _without(decorator, top.inner)
+    return top
 
 
 def _swap(engine: str, to: Backend) -> None:
