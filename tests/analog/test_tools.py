@@ -57,6 +57,27 @@ def test_noise_and_spread_of_a_response_can_be_left_out_and_repeat_by_the_seed()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (analog.SoftBoundsDevice, {"w_max": 0.8, "w_min": -0.4}),
+        (analog.ExpStepDevice, {"gamma_up": 12.0, "gamma_down": 13.0}),
+        (analog.PowStepDevice, {"pow_gamma": 2.0}),
+    ],
+)
+def test_a_fit_begins_with_a_step_near_the_measured_one(kind: Any, settings: dict[str, float], factor: float) -> None:
+    made = analog.response(kind(dw_min=0.01, **settings), 150, spread=False, noise=False)
+    found = analog.fit(kind(dw_min=0.01 * factor), (made.directions, made.mean), parameters=("dw_min", *settings))
+    assert found.parameters == pytest.approx({"dw_min": 0.01, **settings}, rel=1e-3)
+
+
+def test_a_fit_refuses_other_directions() -> None:
+    for directions, received in (([2, 1], "2"), ([1, 0], "0")):
+        with pytest.raises(fb.ConfigError, match=f"directions 1 or -1, at least one\nReceived: {received}\\."):
+            analog.fit(analog.SoftBoundsDevice, (np.array(directions), np.array([0.0, 0.1, 0.2])))
+
+
 def test_a_fit_leaves_a_parameter_of_0_whose_sign_has_no_meaning() -> None:
     true = analog.LinearStepDevice(dw_min=0.012, gamma_up=0.7, gamma_down=0.3)
     made = analog.response(true, 150, spread=False, noise=False)
