@@ -177,7 +177,7 @@ def accuracy_over_time(
         raise ConfigError(f"{name}: a sequence of times", repr(times)[:60], "pass e.g. (1.0, 86400.0)")
     given = tuple(time_of(name, t) for t in times)
     if not given or any(b <= a for a, b in pairwise(given)):
-        raise ConfigError(f"{name}: times that increase", repr(tuple(times))[:80], "sort them")
+        raise ConfigError(f"{name}: times that increase, at least one", repr(given)[:80], "pass e.g. (1.0, 86400.0)")
     repeats = whole(name, "repeats", repeats, 1)
     for _, tile in tiles:
         for t in given:

@@ -94,7 +94,8 @@ def whole(where: str, name: str, value: Any, least: int | None = None) -> int:
         found = None
     if found is None or (least is not None and found < least):
         bound = "" if least is None else f" ≥ {least}"
-        raise ConfigError(f"{where}: {name} is an int{bound}", _shown(name, value), "pass a Python int", op=where)
+        remedy = "pass a Python int" if found is None else "pass another one"
+        raise ConfigError(f"{where}: {name} is an int{bound}", _shown(name, value), remedy, op=where)
     return found
 
 
