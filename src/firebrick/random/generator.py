@@ -323,8 +323,7 @@ class Generator:
             else:
                 entry = self, (self._seed, counter), (self._seed, counter + count)
                 apply_rows([(list.append, drawn, entry), (_counter_of, self, counter + count)])
-        low, high = self._seed & _LOW, self._seed >> 32
-        return np.array([(low, high, c & _LOW, c >> 32) for c in range(counter, counter + count)], np.uint32)
+        return np.array([_words_of_key(self._seed, c) for c in range(counter, counter + count)], np.uint32)
 
     def _next_on(self, device: Device) -> Tensor:
         """The next key on a device; inside a trace, one that each run takes anew."""
@@ -548,8 +547,13 @@ def _whole(words: Any) -> int:
     return low | high << 32
 
 
+def _words_of_key(seed: int, counter: int) -> tuple[int, int, int, int]:
+    """The 32-bit words of a key."""
+    return seed & _LOW, seed >> 32, counter & _LOW, counter >> 32
+
+
 def _key(seed: int, counter: int) -> np.ndarray[Any, Any]:
-    return np.array([seed & _LOW, seed >> 32, counter & _LOW, counter >> 32], np.uint32)
+    return np.array(_words_of_key(seed, counter), np.uint32)
 
 
 def _restored(state: State) -> Generator:
