@@ -40,6 +40,7 @@ def test_a_device_is_one_object() -> None:
         ("cuda:0", "PyTorch's GPUs are torch:cuda:0"),
         ("torch:cpu:7", "torch:cpu has 4 device(s)"),
         ("torch:cpu:0:1", "engine[:platform]"),
+        ("cpu:0,numpy:0", "pass a list of strings"),
     ],
 )
 def test_a_string_that_is_no_device_is_answered_with_what_is(text: object, part: str) -> None:

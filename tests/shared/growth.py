@@ -250,10 +250,11 @@ def verified() -> Turn:
 @case(turns=100, warm=20)
 def parallel() -> Turn:
     samples = data()
-    first = default_device().name.rpartition(":")[0] if ":" in default_device().name else ""
+    own = default_device()
+    alike = [d for d in fb.devices() if d.engine == own.engine != "torch"]  # an engine may have one adapter only
 
     def turn(n: int) -> None:
-        devices = [f"{first}:0", f"{first}:1"] if first and not first.startswith("torch") else [default_device()]
+        devices = alike[:2] or [own]
         model = network()
         strategy = fb.train.DataParallel(devices)
         learner = fb.train.Learner(model, fb.optim.SGD(model, lr=1e-2), strategy=strategy, log=None, progress=None)

@@ -216,6 +216,8 @@ def _resolve(spec: Any) -> Device:
         raise DeviceError("a device is a string such as 'cpu', 'numpy:1' or 'torch:cuda:0'", repr(spec), remedy)
     if spec == "auto":
         return _fastest()
+    if "," in spec:
+        raise DeviceError("a device string names one device", repr(spec), "pass a list of strings; the command takes --devices")
     parts = spec.split(":")
     found = backend(_ALIASES.get(parts[0], parts[0]))
     rest = parts[1:]
