@@ -98,7 +98,7 @@ FITS: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
 }
 # those of ``scalar.special_coefficients``
 SPECIAL: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
-    "GAMMA": (near_two, -HALF, HALF, 9, 19),
+    "GAMMA": (near_two, -3 * HALF / 2, HALF, 11, 22),
     "STIRLING": (stirling, mpf(0), mpf(1) / 64, 3, 5),
     "DIGAMMA": (lambda t: mp.digamma(t + 3 * HALF) / (t + 3 * HALF - ROOT), -HALF, HALF, 12, 22),
     "DIGAMMA_FAR": (digamma_far, mpf(0), mpf(1) / 64, 2, 5),

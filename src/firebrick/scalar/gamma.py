@@ -35,8 +35,8 @@ def _from_integer(x: Expr) -> Expr:
 
 
 def _lgamma_of_positive(x: Expr) -> Expr:
-    low, lowest, far = x < 1.5, x < 0.5, x >= _FAR
-    # x = moved + k with moved in [1.5, 2.5): each step is exact, and so is the distance from 2
+    low, lowest, far = x < 1.25, x < 0.5, x >= _FAR
+    # x = moved + k with moved in [1.25, 2.5): each step is exact, and so is the distance from 2
     moved, product = x, const(1.0, x.dtype)
     for _ in range(6):
         large = moved >= 2.5
