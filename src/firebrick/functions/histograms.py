@@ -170,7 +170,7 @@ def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False) -> Tenso
     check_devices("bucketize", x=x, boundaries=boundaries)
     _check_edges("bucketize", "boundaries", boundaries, 0)
     _check_order("bucketize", "boundaries", boundaries)
-    return _search("bucketize", x, "boundaries", boundaries, right)
+    return _search("bucketize", x, "boundaries", boundaries, bool(right))
 
 
 @answers_arguments

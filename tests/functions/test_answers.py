@@ -1,0 +1,77 @@
+"""What each public function answers when one argument of a call is another one: a result, or which error.
+
+``PYTHONPATH=src:tests/shared python tests/functions/test_answers.py`` writes ``answers.txt`` anew, where a change is meant; it
+first compares the results with those of the engine ``torch``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sample_arguments
+from answers import Call, alike, differences, write
+
+import firebrick as fb
+
+FILE = Path(__file__).with_name("answers.txt")
+SIGNAL = np.sin(np.arange(16, dtype=np.float32)).reshape(2, 8)
+SQUARE = np.asarray([[4.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 2.0]], np.float32)
+TALL = np.asarray([[1.0, 2.0], [0.5, -1.0], [3.0, 0.25]], np.float32)
+CHAPTERS: dict[str, dict[str, tuple[np.ndarray[Any, Any] | int, ...]]] = {
+    "fft": {
+        **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift", "ifftshift"), (SIGNAL,)),
+        **dict.fromkeys(("fft2", "ifft2", "fftn", "ifftn", "rfftn", "irfftn"), (SIGNAL,)),
+        "fftfreq": (6,), "rfftfreq": (6,), "stft": (SIGNAL, 4),
+    },
+    "linalg": {
+        **dict.fromkeys(("cholesky", "det", "inv", "slogdet", "expm", "trace", "diagonal", "eigvalsh", "cond"), (SQUARE,)),
+        **dict.fromkeys(("svdvals", "pinv", "matrix_rank", "matrix_norm", "vector_norm", "norm", "matrix_transpose"), (TALL,)),
+        "matrix_power": (SQUARE, 2), "solve": (SQUARE, TALL), "solve_triangular": (SQUARE, TALL),
+        "lstsq": (TALL, SQUARE[:, :2]),
+        "cross": (SQUARE, SQUARE[::-1].copy()), "kron": (TALL, TALL), "outer": (TALL[:, 0], TALL[0]), "vecdot": (TALL, TALL),
+        "matmul": (SQUARE, TALL), "tensordot": (TALL, TALL),
+    },
+}  # fmt: skip
+
+
+def of(name: str, call: sample_arguments.Call, device: str) -> Call:
+    given = call.on(device)
+
+    def run(arguments: dict[str, Any]) -> Any:
+        return call({k: arguments[k] for k in given}, **{k: v for k, v in arguments.items() if k not in given})
+
+    return Call(name, run, given, call.function, not name.startswith("linalg"))  # of which each LAPACK makes something else
+
+
+def calls(device: str) -> list[Call]:
+    found = [of(c.name, c, device) for c in sample_arguments.calls()]
+    for chapter, functions in CHAPTERS.items():
+        for name, values in functions.items():
+            function = getattr(getattr(fb, chapter), name)
+            c = sample_arguments.Call(name, function, dict(sample_arguments._named(function, name, values)))
+            found.append(of(f"{chapter}.{name}", c, device))
+    return found
+
+
+def test_arguments_are_answered_as_written_down() -> None:
+    assert differences(FILE, calls("numpy")) == [], f"if this is meant: {__doc__}"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("2: float32[2] 1.5", "2: float32[2] 1.50001", True),
+        ("2: float32[2] 1.5", "2: float32[2] 1.6", False),
+        ("2: float32[2] 1.5", "2: float32[3] 1.5", False),
+        ("2: float32[2] 1.5", "2: float32[2] 1.5 and 1 not finite", False),
+    ],
+)
+def test_lines_are_alike_but_for_rounding(a: str, b: str, same: bool) -> None:
+    assert alike(a, b) is same
+
+
+if __name__ == "__main__":
+    write(FILE, calls("numpy"), calls("torch:cpu"))
