@@ -22,17 +22,21 @@ import firebrick as fb
 
 NAN, INF = math.nan, math.inf
 _NUMBER = re.compile(r"(?<=[ \[(])-?(?:\d+\.?\d*(?:e[-+]\d+)?|nan|inf)(?=[ \]);,]|$)")
-_LEFT_OUT = {"out", "device", "generator", "like", "fill_value"}
+_LEFT_OUT = {"out", "device", "generator", "like", "fill_value", "self", "model", "layer"}
 SETTINGS: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 7, 0.25, -0.5, NAN, "text", "sum", "none", (), (1,), (1, 0), (1, 1, 1), fb.float64,
     fb.int32,
 )  # fmt: skip
 
 
+FEW = (None, True, -1, 0, 1, 3, 0.25, NAN, "text", "none", (1, 0), fb.float64)
+
+
 class Call(NamedTuple):
     """A call: its name, what is called with arguments by name, these, and the function or class that has the parameters.
 
-    ``filled`` says whether tensors that are all NaN, infinite or one number are among the other arguments.
+    ``filled`` says whether tensors that are all NaN, infinite or one number are among the other arguments; ``settings`` are the
+    other values of what is no tensor.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Call(NamedTuple):
     given: dict[str, Any]
     signed: Callable[..., Any]
     filled: bool = True
+    settings: tuple[Any, ...] = SETTINGS
 
 
 class Answer(NamedTuple):
@@ -64,7 +69,7 @@ def others(call: Call) -> Iterator[tuple[str, str, Any]]:
     for p in inspect.signature(call.signed).parameters.values():
         named = p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and not p.name.startswith("_")
         if named and p.name not in _LEFT_OUT and not isinstance(call.given.get(p.name), fb.Tensor):
-            yield from ((p.name, str(v), v) for v in ((True, False) if p.annotation == "bool" else SETTINGS))
+            yield from ((p.name, str(v), v) for v in ((True, False) if p.annotation == "bool" else call.settings))
 
 
 def shown(result: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.functions import activation, elementwise, normalisation
 from firebrick.nn import initial
@@ -473,7 +474,7 @@ class PReLU(Module):
     def __init__(self, channels: int = 1, init: float = 0.25, *, dtype: Any = None, device: Any = None) -> None:
         check_sizes("PReLU", channels=channels)
         self.channels = channels
-        self.weight = initial.constant((channels,), init, dtype=dtype, device=device)
+        self.weight = initial.constant((channels,), number("PReLU", "init", init), dtype=dtype, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
         return activation.prelu(x, self.weight)

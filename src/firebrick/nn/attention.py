@@ -94,6 +94,10 @@ class MultiheadAttention(Module):
             raise ConfigError(
                 "MultiheadAttention: heads divides embed", f"embed = {embed}, heads = {heads}", "change one of them"
             )
+        if rotary is not None and not isinstance(rotary, RotaryPositions):
+            raise ConfigError(
+                "MultiheadAttention: rotary is an nn.RotaryPositions", f"rotary={rotary!r:.60}", "pass one, or None"
+            )
         if rotary is not None and rotary.features != embed // heads:
             raise ConfigError(
                 f"MultiheadAttention: rotary turns the {embed // heads} features of a head",

@@ -21,7 +21,7 @@ from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
 from firebrick.core.other_arguments import answers_arguments
-from firebrick.core.settings import python_settings
+from firebrick.core.settings import number, python_settings
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -49,6 +49,7 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
         1.4142
     """
     check_choice("gain", "nonlinearity", nonlinearity, [*_GAINS, "leaky_relu"])
+    number("gain", "slope", slope)
     return sqrt(2.0 / (1.0 + slope**2)) if nonlinearity == "leaky_relu" else _GAINS[nonlinearity]
 
 
@@ -94,6 +95,7 @@ def uniform(
         >>> fb.nn.initial.uniform((2, 3), bound=0.5).shape
         (2, 3)
     """
+    bound = number("uniform", "bound", bound, least=0)
     return _fill("uniform", shape, lambda s, g: _uniform(s, -bound, bound, g), generator, dtype, device)
 
 
@@ -117,6 +119,7 @@ def normal(
         >>> fb.nn.initial.normal((4,), std=0.02).shape
         (4,)
     """
+    std, mean = number("normal", "std", std, least=0), number("normal", "mean", mean)
     return _fill("normal", shape, lambda s, g: _normal(s, g) * std + mean, generator, dtype, device)
 
 
@@ -147,6 +150,8 @@ def trunc_normal(
         >>> bool(fb.all(fb.abs(fb.nn.initial.trunc_normal((100,), std=0.02, low=-0.04, high=0.04)) <= 0.04))
         True
     """
+    for name, value in (("std", std), ("mean", mean), ("low", low), ("high", high)):
+        number("trunc_normal", name, value)
     if not std > 0 or not low < high:
         raise ConfigError(
             "trunc_normal: std is > 0 and low < high", f"std = {std!r}, low = {low!r}, high = {high!r}", "change them"
@@ -193,6 +198,7 @@ def xavier_uniform(
         >>> bool(fb.all(fb.abs(fb.nn.initial.xavier_uniform((4, 2))) <= 1.0))
         True
     """
+    gain = number("xavier_uniform", "gain", gain, least=0)
 
     def draw(s: tuple[int, ...], g: Generator) -> Host:
         bound = gain * sqrt(6.0 / max(1, sum(fans(s))))
@@ -224,6 +230,7 @@ def xavier_normal(
         >>> fb.nn.initial.xavier_normal((4, 2)).shape
         (4, 2)
     """
+    gain = number("xavier_normal", "gain", gain, least=0)
     return _fill(
         "xavier_normal", shape, lambda s, g: _normal(s, g) * (gain * sqrt(2.0 / max(1, sum(fans(s))))), generator, dtype, device
     )
@@ -321,6 +328,8 @@ def orthogonal(
         True
     """
 
+    gain = number("orthogonal", "gain", gain)
+
     def draw(s: tuple[int, ...], g: Generator) -> Host:
         if len(s) < 2:
             raise ShapeError("orthogonal: a weight is [out, in, …]", f"shape {s}", "use another initialiser for it")
@@ -358,7 +367,8 @@ def sparse(
         >>> fb.sum(fb.nn.initial.sparse((10, 4), 0.75) == 0.0).item()
         32
     """
-    if not 0.0 <= sparsity <= 1.0:
+    std = number("sparse", "std", std, least=0)
+    if not 0.0 <= number("sparse", "sparsity", sparsity) <= 1.0:
         raise ConfigError("sparse: sparsity lies in [0, 1]", repr(sparsity), "pass the share of zeros")
 
     def draw(s: tuple[int, ...], g: Generator) -> Host:
@@ -387,6 +397,7 @@ def constant(shape: Target, value: float, *, dtype: Any = None, device: Any = No
         >>> fb.nn.initial.constant((2,), 1.0).tolist()
         [1.0, 1.0]
     """
+    value = number("constant", "value", value)
     return _fill("constant", shape, lambda s, g: np.full(s, value, np.float64), None, dtype, device)
 
 

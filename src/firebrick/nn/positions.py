@@ -16,6 +16,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import describe
+from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import cast_host
 from firebrick.functions.indexing import take
@@ -153,6 +154,7 @@ class LearnedPositions(Module):
     ) -> None:  # fmt: skip
         check_sizes("LearnedPositions", length=length, features=features)
         self.length, self.features = length, features
+        std = number("LearnedPositions", "std", std, least=0)
         self.weight = initial.normal((length, features), std=std, generator=generator, dtype=dtype, device=device)
 
     def forward(self, x: Tensor, *, offset: int | Tensor = 0) -> Tensor:
