@@ -6,13 +6,14 @@ first compares the results with those of the engine ``torch``.
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import sample_arguments
-from answers import Call, alike, differences, write
+from answers import Call, alike, answers, differences, write
 
 import firebrick as fb
 
@@ -58,6 +59,30 @@ def calls(device: str) -> list[Call]:
 
 def test_arguments_are_answered_as_written_down() -> None:
     assert differences(FILE, calls("numpy")) == [], f"if this is meant: {__doc__}"
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "argmax"])
+def test_a_method_answers_as_the_function_of_its_name(name: str) -> None:
+    x = fb.asarray(sample_arguments.F, device="numpy")
+    method, function = getattr(fb.Tensor, name), getattr(fb, name)
+    by_method, by_function = (
+        [a.lines for a in answers([Call(name, lambda given, f=f: f(x, **given), {}, method)])] for f in (method, function)
+    )
+    assert by_method == by_function
+    assert len(by_method) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"]
+)
+def test_an_operator_that_updates_gives_what_the_operator_gives(name: str) -> None:
+    kind = np.int32 if name in ("and_", "or_", "xor", "lshift", "rshift") else np.float32
+    x, y = (fb.asarray(np.asarray(v, kind), device="numpy") for v in ([[5, 2], [7, 3]], [[2, 1], [3, 2]]))
+    want, kept = getattr(operator, name)(x, y), x.tolist()
+    other = x
+    found = getattr(operator, f"i{name.rstrip('_')}")(other, y)
+    assert (found.tolist(), found.dtype) == (want.tolist(), want.dtype) == (other.tolist(), other.dtype)
+    assert want.tolist() != kept
 
 
 @pytest.mark.parametrize(

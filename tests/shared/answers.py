@@ -36,7 +36,7 @@ class Call(NamedTuple):
     """A call: its name, what is called with arguments by name, these, and the function or class that has the parameters.
 
     ``filled`` says whether tensors that are all NaN, infinite or one number are among the other arguments; ``settings`` are the
-    other values of what is no tensor.
+    other values of what is no tensor, or those of each argument by name.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Call(NamedTuple):
     given: dict[str, Any]
     signed: Callable[..., Any]
     filled: bool = True
-    settings: tuple[Any, ...] = SETTINGS
+    settings: tuple[Any, ...] | dict[str, tuple[Any, ...]] = SETTINGS
 
 
 class Answer(NamedTuple):
@@ -69,7 +69,11 @@ def others(call: Call) -> Iterator[tuple[str, str, Any]]:
     for p in inspect.signature(call.signed).parameters.values():
         named = p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and not p.name.startswith("_")
         if named and p.name not in _LEFT_OUT and not isinstance(call.given.get(p.name), fb.Tensor):
-            yield from ((p.name, str(v), v) for v in ((True, False) if p.annotation == "bool" else call.settings))
+            if isinstance(call.settings, dict):
+                values = call.settings.get(p.name, ())
+            else:
+                values = (True, False) if p.annotation == "bool" else call.settings
+            yield from ((p.name, str(v), v) for v in values)
 
 
 def shown(result: Any) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -196,10 +197,12 @@ class VectorUnitCell(UnitCell):
                 f"VectorUnitCell: update_policy is one of {', '.join(p.name for p in VectorUnitCellUpdatePolicy)}",
                 repr(self.update_policy), "pass analog.VectorUnitCellUpdatePolicy.ALL",
             )  # fmt: skip
-        gamma = tuple(float(g) for g in self.gamma_vec) or (1.0 / n,) * n
+        given: Any = self.gamma_vec
+        numbers = isinstance(given, tuple | list) and all(isinstance(g, Real) for g in given)
+        gamma = (tuple(map(float, given)) or (1.0 / n,) * n) if numbers else ()
         if len(gamma) != n or not all(map(math.isfinite, gamma)):
             raise ConfigError(
-                "VectorUnitCell: a factor of each device", f"{n} devices, gamma_vec={self.gamma_vec}", "pass as many"
+                "VectorUnitCell: a factor of each device", f"{n} devices, gamma_vec={given!r:.80}", "pass as many"
             )
         object.__setattr__(self, "gamma_vec", gamma)
         if type(self.first_update_idx) is not int or not 0 <= self.first_update_idx < n:

@@ -13,7 +13,10 @@ from pathlib import Path
 from mutation.collecting import Shard
 from mutation.points import Mutant
 
-SIGNATURES = "tests/test_defaults.py::"  # looks at what is public, and executes nothing of it
+SIGNATURES = (
+    "tests/test_defaults.py::",
+    "tests/core/test_constants.py::",
+)  # look at what is defined, and execute nothing of it
 PINNED = "tests/compiler/test_pinned.py::"  # cheap, shows a change of any text; each parameter is another program
 TRANSLATED = {"compiler/templates/": "tests/compiler/templates/"}  # text of kernels, which Python does not execute → its tests
 
