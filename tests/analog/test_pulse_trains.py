@@ -288,6 +288,21 @@ def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
     assert found[1][1][found[1][0]].any()
 
 
+def test_trains_that_leave_a_program_are_those_of_operations_in_every_word() -> None:
+    rng = np.random.default_rng(8)
+    x, d = (fb.asarray(rng.normal(size=(4096, n)).astype(np.float32) * 0.1) for n in (40, 30))
+    settings = 0.01, analog.UpdateParameters(), 31
+    operands = x, d, fb.asarray(0.01, dtype=float32)
+    keys = fb.random.Generator(1).key(), fb.random.Generator(2).key()
+    program = device_array._program_of_trains(*settings, x.aval, d.aval, "cpu")
+    for _ in range(3):
+        fb.full((4096, 40), 1e9)  # memory of other values, which words without one would show
+        found, want = program(*operands, keys=keys), made_trains(*operands, *settings, keys)
+        assert 0 < want.slots.used.item() < 2048
+        for name in ("x", "d", "x_negative", "d_negative", "fired"):
+            np.testing.assert_array_equal(getattr(found, name).numpy(), getattr(want, name).numpy(), err_msg=name)
+
+
 @pytest.mark.parametrize("length", [3, 31, 70])
 def test_trains_of_some_samples_are_those_of_all_in_their_slots(length: int) -> None:
     rng = np.random.default_rng(7)

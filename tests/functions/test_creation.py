@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from array import array
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -268,6 +270,26 @@ def test_floats_saturate_when_cast_to_integers(
 ) -> None:
     x = fb.asarray(np.asarray(values).astype(fb.dtype(source).np), device=device)
     assert fb.astype(x, goal).tolist() == want
+
+
+def test_floats_within_bounds_saturate_when_cast_to_integers(device: str) -> None:
+    x = np.asarray([np.nan, np.inf, -np.inf, 3e9, -3e9, 5e9, 2147483520.0, 1.9, -1.9, 0.0] * 5, np.float32)
+
+    def cast(x: fb.Tensor, dtype: fb.DType, low: float, high: float) -> list[fb.Tensor]:
+        both = fb.maximum(fb.minimum(x, high), low)
+        bounded = both, fb.minimum(fb.maximum(x, low), high), fb.minimum(x, high), fb.maximum(x, low)
+        return [fb.astype(v, dtype) for v in bounded]
+
+    for dtype, low, high in itertools.product(
+        (fb.int32, fb.uint32, fb.int64), (-4e9, -2147483648.0, 0.0), (100.0, 2147483520.0, 2147483648.0, 4294967040.0, 6e9)
+    ):
+        whole = np.iinfo(dtype.np)
+        for found, clipped in zip(
+            fb.jit(partial(cast, dtype=dtype, low=low, high=high))(fb.asarray(x, device=device)),
+            (np.clip(x, low, high), np.clip(x, low, high), np.minimum(x, high), np.maximum(x, low)), strict=True,
+        ):  # fmt: skip
+            want = [0 if np.isnan(v) else min(max(int(min(max(float(v), -1e19), 1e19)), whole.min), whole.max) for v in clipped]
+            assert found.tolist() == want, (dtype, low, high)
 
 
 def test_casts_between_floats_round_to_nearest_even(device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from drawn_sources import kernel_of
 
 import firebrick as fb
+from firebrick.analog.typed_kernel import reads, results
 from firebrick.compiler.spec.custom import launched
 from firebrick.compiler.targets.llvm.custom_kernels import lowered
 from firebrick.compiler.targets.llvm.target import Target
@@ -78,3 +80,22 @@ def test_first_values_of_a_large_result_are_stored_by_several_threads(n: int, se
     first, own = lowered(launched(program_of(kernel, x), [x.aval], [0], {}), [x.aval], [x.aval], Target.host()).parts
     assert (0 < first.chunk < first.kernel.grid) == several
     assert own.kernel.grid == 1
+
+
+def test_elements_that_nothing_reads_have_a_first_value_only_where_operations_run_one_by_one() -> None:
+    def stored(x: Any, out: Any) -> None:
+        i = fb.kernel.index()
+        if x[i] > 2.0:
+            out[i] = x[i]
+
+    stored.__annotations__ = {"x": reads(fb.float32, "n"), "out": results(fb.float32, "n", unread=True)}
+    kernel = fb.kernel(stored)
+    x = fb.asarray(np.arange(50000, dtype=np.float32))
+    assert program_of(kernel, x).filled == {"out": 0}
+    fb.ones(50000)  # memory of other values
+    assert kernel(x).numpy()[:4].tolist() == [0.0, 0.0, 0.0, 3.0]
+    spec = launched(program_of(kernel, x), [x.aval], [0], {})
+    assert len(lowered(spec, [x.aval], [x.aval], Target.host()).parts) == 1
+    read = replace(spec, results=(replace(spec.results[0], unread=False),))
+    assert len(lowered(read, [x.aval], [x.aval], Target.host()).parts) == 2
+    assert fb.jit(lambda x: fb.where(x > 2.0, kernel(x), 1.0))(x).numpy()[:4].tolist() == [1.0, 1.0, 1.0, 3.0]

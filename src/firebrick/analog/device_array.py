@@ -23,7 +23,7 @@ from firebrick.analog.pulsed_update import update_kernel
 from firebrick.analog.update_parameters import PulseType, UpdateParameters
 from firebrick.analog.write_noise import with_write_noise
 from firebrick.core.commit import Commit
-from firebrick.core.dtypes import float32, int32, python_scalar
+from firebrick.core.dtypes import float32, int32, int64, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
@@ -36,6 +36,7 @@ from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.ranges import arange
 from firebrick.functions.statistical import sum as total
 from firebrick.functions.utility import all as all_of
 from firebrick.graph import jit
@@ -199,7 +200,18 @@ def runs_as_program(size: int, *settings: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _program_of_trains(granularity: float, parameters: UpdateParameters, slots: int, *_of_operands: Any) -> Any:
-    return jit(partial(made_trains, granularity=granularity, parameters=parameters, slots=slots))
+    return jit(partial(_whole_trains, granularity=granularity, parameters=parameters, slots=slots))
+
+
+def _whole_trains(x: Tensor, d: Tensor, lr: Tensor, **settings: Any) -> Trains:
+    """``made_trains``, whose words behind those that are used have no values in a program; here they are 0."""
+    found = made_trains(x, d, lr, **settings)
+    if found.x.dtype is int64:
+        return found
+    used = (arange(found.x.shape[0], device=x.device) < found.slots.used)[:, None]
+    names = "x", "d", "x_negative", "d_negative", "fired"
+    of_lines: dict[str, Any] = {name: where(used, getattr(found, name), 0) for name in names}
+    return found._replace(**of_lines)
 
 
 @dataclass(frozen=True)
@@ -277,7 +289,7 @@ class Devices:
             generator: Of the noise.
         """
         std = _reset_std(self.model)
-        noise = normals(generator.key(device=self.w.device), *self.w.shape, 0)
+        noise = normals(generator.key(device=self.w.device), self.w.shape[0], self.w.shape[1], 0)
         after = self.within(self.hidden["reset_bias"] + noise * std)
         w = where(chosen, after, self.w)
         shown = where(chosen, self._with_write_noise(after, generator), self.shown) if self.noisy_writes else w
@@ -292,8 +304,8 @@ class Devices:
         if not self.noisy_writes:
             return w
         model: Any = self.model
-        noise: Tensor = normals(generator.key(device=w.device), *w.shape, 0) * float(model.write_noise_std * model.dw_min)
-        return w + noise
+        noise = normals(generator.key(device=w.device), w.shape[0], w.shape[1], 0)
+        return w + noise * float(model.write_noise_std * model.dw_min)
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Devices:
         """The devices with a function of each of their arrays, such as some of their columns.

@@ -16,6 +16,8 @@ from firebrick.functions.kernels import kernel
 from firebrick.scalar.expr import Expr, bitcast, cast, const, load, ne, polynomial, select
 from firebrick.scalar.math import log_of_normal
 
+word_of: Any = uint32
+"""The cast to uint32, in kernels."""
 SINE = (0.9999999969177027, -0.1666665067399689, 0.00833203578560889, -0.0001950390425188647)
 """sin(x) / x by powers of x², for |x| ≤ π / 4: interpolated at the nodes of Chebyshev."""
 COSINE = (
@@ -83,25 +85,53 @@ _OF_ROWS: dict[str, Any] = {
     "key": reads(uint32, "4"), "rows": int, "columns": int, "stream": int, "first": int,
     "out": results(float32, "rows, columns"),
 }  # fmt: skip
+LANES = 32
+"""Blocks of numbers that are made together: two registers of AVX-512, each of which hides that the other one waits."""
+VECTORS = 2
+"""How many times as many a group makes."""
 
 
-@typed_kernel("rows, (columns + 3) // 4", **_DRAW)
-def normals(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
-    """Independent normal numbers [rows, columns].
+@typed_kernel(
+    f"(rows * ((columns + 3) // 4) + {VECTORS * LANES - 1}) // {VECTORS * LANES}", group=LANES, unchecked=True,
+    key=reads(uint32, "4"), rows=int, columns=int, stream=int, height=int, first=int,
+    out=results(float32, "rows, columns", unread=True),
+)  # fmt: skip
+def _normals(key: Any, rows: Any, columns: Any, stream: Any, height: Any, first: Any, out: Any) -> None:
+    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of ``height`` rows.
+
+    Blocks of neighbouring rows follow each other, so lanes take them one after the other, and store row by row. Of each block a
+    number is in each quarter of the row, so that neighbouring blocks store side by side.
+    """
+    blocks = (columns + 3) // 4
+    lane = kernel.lane()
+    for begin in range(VECTORS * LANES * kernel.group(), min(VECTORS * LANES * (kernel.group() + 1), rows * blocks), LANES):
+        found = normal_block(key, (stream * height + first) * blocks + begin + lane)
+        for i in range(begin // blocks, (min(begin + LANES, rows * blocks) - 1) // blocks + 1):
+            before = i * blocks - begin  # lanes before the row
+            place = word_of(lane) - word_of(max(before, 0))
+            for c in kernel.unrolled(4):
+                behind = min(before + min(blocks, columns - c * blocks), LANES)
+                if place < word_of(max(behind - max(before, 0), 0)):
+                    out[i, c * blocks - before + lane] = found[c]
+
+
+def normals(key: Tensor, rows: int, columns: int, stream: Any) -> Tensor:
+    """Independent normal numbers, float32 [rows, columns].
 
     Args:
         key: Of the stream.
         rows: Number of rows.
         columns: Number of columns.
         stream: Number of the draw with this key; different ones are independent.
-        out: The numbers.
     """
-    i, block = kernel.index()
-    blocks = (columns + 3) // 4
-    found = normal_block(key, (stream * rows + i) * blocks + block)
-    for c in kernel.unrolled(4):  # of each block a number in each quarter of the row, so that neighbours store side by side
-        if block + c * blocks < columns:
-            out[i, block + c * blocks] = found[c]
+    found: Tensor = _normals(key, rows, columns, stream, rows, 0)
+    return found
+
+
+def normals_of_rows(key: Tensor, rows: int, columns: int, stream: Any, first: int) -> Tensor:
+    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
+    found: Tensor = _normals(key, rows, columns, stream, 1 << 32, first)
+    return found
 
 
 @typed_kernel("rows, columns", **_DRAW)
@@ -109,39 +139,6 @@ def uniforms(key: Any, rows: Any, columns: Any, stream: Any, out: Any) -> None:
     """Uniform numbers [rows, columns] in [0, 1); arguments as of ``normals``."""
     i, j = kernel.index()
     out[i, j] = kernel.random_uniform(key, (stream * rows + i) * (4 * ((columns + 3) // 4)) + j)
-
-
-@kernel.function
-def _block_of_row(key: Any, columns: Any, stream: Any, first: Any, out: Any, i: Any, block: Any) -> Any:
-    """Store the four numbers of a block: one in each quarter of the row, so that neighbouring blocks store side by side."""
-    blocks = (columns + 3) // 4
-    found = normal_block(key, ((stream << 32) + first + i) * blocks + block)
-    for c in kernel.unrolled(4):
-        if block + c * blocks < columns:
-            out[i, block + c * blocks] = found[c]
-
-
-@typed_kernel("rows, (columns + 3) // 4", **_OF_ROWS)
-def _normals_of_long_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
-    i, block = kernel.index()
-    _block_of_row(key, columns, stream, first, out, i, block)
-
-
-@typed_kernel("(columns + 3) // 4, rows", **_OF_ROWS)
-def _normals_of_short_rows(key: Any, rows: Any, columns: Any, stream: Any, first: Any, out: Any) -> None:
-    block, i = kernel.index()  # neighbouring rows are the lanes of a vector: a row has too few blocks to fill one
-    _block_of_row(key, columns, stream, first, out, i, block)
-
-
-SHORT = 32
-"""Most columns of a short row."""
-
-
-def normals_of_rows(key: Tensor, rows: int, columns: int, stream: Any, first: int) -> Tensor:
-    """Normal numbers of rows ``first``, ``first`` + 1, … of a draw of 2^32 rows; other arguments as of ``normals``."""
-    draw = _normals_of_short_rows if columns <= SHORT < rows else _normals_of_long_rows
-    found: Tensor = draw(key, rows, columns, stream, first)
-    return found
 
 
 @typed_kernel("rows, columns", **_OF_ROWS)

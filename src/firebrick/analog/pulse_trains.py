@@ -37,6 +37,10 @@ FULL = 1 << 32
 """The level of a line that always fires."""
 WORD = 32
 """Slots of a word of a train."""
+PARTS = 32
+"""Parts of the words of trains, each of every 32nd word: samples use few of the words that there is room for."""
+AHEAD = 4
+"""Words of which inputs are read ahead together."""
 SHORT = 4
 """Most slots of a sample that shares blocks of random words with its neighbours."""
 ROUNDING = 1 << 62
@@ -205,7 +209,7 @@ def schedule(
 @kernel.function
 def level_of(value: Any, first: Any, second: Any, factor: Any) -> Any:
     """The level of a line, which is driven by ``value``; arguments as ``schedule`` made them."""
-    relative = int(whole_of(min(abs(value) * first * second, 268435456.0)))
+    relative = int(whole_of(max(min(abs(value) * first * second, 268435456.0), 0.0)))  # bounds that a cast need not look for
     return min((relative * factor) >> 23, 4294967296)
 
 
@@ -294,7 +298,7 @@ def part_of(start: Any, length: Any, b: Any, w: Any) -> Any:
     """The part of a sample that is in a word: how many slots come before it, how many it has, and their bits."""
     before = max(WORD * w - start[b], 0)
     slots = max(min(length[b] - before, WORD), 0)
-    return before, slots, lowest(slots) << word_of(max(start[b] - WORD * w, 0))
+    return before, slots, word_of(((1 << (slots & 63)) - 1) << (max(start[b] - WORD * w, 0) & 63))
 
 
 _OF_SLOTS: dict[str, Any] = {
@@ -310,6 +314,14 @@ _OF_SAMPLES: dict[str, Any] = {
 def lowest_slot(slots: Any) -> Any:
     """The lowest bit of a word that is not 0."""
     return slots & (word_of(0) - slots)
+
+
+@kernel.function
+def highest_slot(slots: Any) -> Any:
+    """The highest bit of a word that is not 0."""
+    for k in kernel.unrolled(5):
+        slots = slots | (slots >> word_of(1 << k))
+    return slots ^ (slots >> word_of(1))
 
 
 @kernel.function
@@ -339,7 +351,7 @@ def driven(
             falling = own if values[b, line] < 0.0 else word_of(0)
             level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
             bits = own if level > 0 else word_of(0)
-            largest = word_of(max(level - 1, 0))
+            largest = word_of(level - 1)
     return few, many, shift, bits, falling, largest
 
 
@@ -363,8 +375,9 @@ def long_train(key: Any, block: Any, lines: Any, slots: Any, largest: Any) -> An
 
 
 @typed_kernel(
-    "words, lines", **_OF_LINES, **_OF_SLOTS, **_OF_SAMPLES, needed=reads(uint32, "words"), scattered=ConstantType(bool),
-    fires=results(uint32, "words, lines"), negative=results(uint32, "words, lines"),
+    f"{PARTS}, lines", unchecked=True, **_OF_LINES, **_OF_SLOTS, **_OF_SAMPLES, needed=reads(uint32, "words"),
+    scattered=ConstantType(bool),
+    fires=results(uint32, "words, lines", unread=True), negative=results(uint32, "words, lines", unread=True),
 )  # fmt: skip
 def trains(
     values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, first: Any,
@@ -380,24 +393,25 @@ def trains(
     the other samples are those of blocks 4 + 8 k to 11 + 8 k, one after the other. Block j is number
     ((w · fours + four) · 36 + j) · lines + line, where w counts 32 slots of the sample each.
     """
-    w, line = kernel.index()
-    firing, falling = word_of(0), word_of(0)
-    if w < used[0] and needed[w] != word_of(0):
-        lines, fours = values.shape[1], (length.shape[0] + 3) >> 2
-        part = max(WORD * w - start[first[w]], 0) >> 5  # of the first sample; if it is above 0, there is no other one
-        driving, left = whole_of(0 if scattered else 1), needed[w]
-        while scattered and left != word_of(0):  # one after the other below, each would be waited for
-            slot = lowest_slot(left)
-            driving = driving | _BITS(values[sample_of(slot, w, begins, before, active), line])
-            later = begins[w] & ~(slot | (slot - word_of(1)))
-            left = left & ~(lowest_slot(later) - word_of(1))  # all slots of a sample at once
-        left = needed[w]
+    part, line = kernel.index()
+    lines, fours, driving = values.shape[1], (length.shape[0] + 3) >> 2, whole_of(0 if scattered else 1)
+    for w in range(part, used[0], PARTS):
+        if scattered and (w - part) % (AHEAD * PARTS) == 0:  # one after the other below, each would be waited for
+            for v in range(w, min(w + AHEAD * PARTS, used[0]), PARTS):
+                left = needed[v]
+                while left != word_of(0):
+                    slot = lowest_slot(left)
+                    driving = driving | _BITS(values[sample_of(slot, v, begins, before, active), line])
+                    later = begins[v] & ~(slot | (slot - word_of(1)))
+                    left = left & ~(lowest_slot(later) - word_of(1))  # all slots of a sample at once
+        firing, falling, left = word_of(0), word_of(0), needed[w]
+        earlier = max(WORD * w - start[first[w]], 0) >> 5  # words of the first sample; if there are, there is no other sample
         while left != word_of(0):
             four = sample_of(lowest_slot(left), w, begins, before, active) >> 2
             end = WORD
             if 4 * four + 4 < length.shape[0]:
                 end = min(start[4 * four + 4] - WORD * w, WORD)
-            block = 36 * (part * fours + four) * lines + line
+            block = 36 * (earlier * fours + four) * lines + line
             a_few, a_many, a_shift, a_bits, a_falling, a = driven(
                 values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 0, w, line
             )
@@ -433,45 +447,55 @@ def trains(
                 firing = firing | ((d_found << word_of(d_shift)) & d_bits)
             later = ~lowest(end)  # slots behind the last sample of a word are of none
             left = left & later if (begins[w] & later) != word_of(0) else word_of(0)
-    fires[w, line] = firing
-    negative[w, line] = falling
+        fires[w, line] = firing
+        negative[w, line] = falling
 
 
 @typed_kernel(
-    "words, lines", whole=reads(uint32, "words, lines"), kept=reads(bool_, "samples, lines"), **_OF_SLOTS,
-    out=results(uint32, "words, lines"),
+    f"{PARTS}, lines", whole=reads(uint32, "words, lines"), kept=reads(bool_, "samples, lines"), **_OF_SLOTS,
+    out=results(uint32, "words, lines", unread=True),
 )  # fmt: skip
 def of_samples(whole: Any, kept: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
     """The words of trains without the slots of samples that a line does not keep."""
-    w, line = kernel.index()
-    found = word_of(0)
-    if w < used[0]:
+    part, line = kernel.index()
+    for w in range(part, used[0], PARTS):
+        found = word_of(0)
         b = first[w]
         while b < length.shape[0] and start[b] < WORD * (w + 1):
             _, _, bits = part_of(start, length, b, w)
             if kept[b, line]:
                 found = found | bits
             b += 1
-    out[w, line] = whole[w, line] & found
+        out[w, line] = whole[w, line] & found
 
 
-@typed_kernel("words, rows", d=reads(uint32, "words, rows"), **_OF_SLOTS, out=results(uint32, "words, rows"))
-def firing_rows(d: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
+@typed_kernel(
+    f"{PARTS}, rows", d=reads(uint32, "words, rows"), **_OF_SLOTS, **_OF_SAMPLES, needed=reads(uint32, "words"),
+    out=results(uint32, "words, rows", unread=True),
+)  # fmt: skip
+def firing_rows(
+    d: Any, length: Any, start: Any, first: Any, used: Any, begins: Any, before: Any, active: Any, needed: Any, out: Any
+) -> None:  # fmt: skip
     """All slots of the samples in which each row fires; of a sample of several words, those of the first one."""
-    w, i = kernel.index()
-    found = word_of(0)
-    if w < used[0]:
-        b = first[w]
-        while b < length.shape[0] and start[b] < WORD * (w + 1):
-            before, slots, bits = part_of(start, length, b, w)
-            if slots > 0 and before == 0:
-                fires = d[w, i] & bits
-                for k in range(1, (length[b] + WORD - 1) // WORD):
-                    fires = fires | d[w + k, i]
-                if fires != word_of(0):
-                    found = found | bits
-            b += 1
-    out[w, i] = found
+    part, i = kernel.index()
+    for w in range(part, used[0], PARTS):
+        found, b = word_of(0), first[w]
+        if length[b] > WORD:
+            fires = word_of(0)
+            for k in range((length[b] + WORD - 1) // WORD if start[b] == WORD * w else 0):
+                fires = fires | d[w + k, i]
+            found = lowest(WORD) if fires != word_of(0) else word_of(0)
+        else:
+            last = active[before[w] + max(int(set_bits(begins[w])) - 1, 0)]
+            left, own = needed[w], lowest(start[last] + length[last] - WORD * w)
+            while left != word_of(0):
+                slot = lowest_slot(left)
+                past = slot | (slot - word_of(1))
+                behind = lowest_slot(begins[w] & ~past) - word_of(1)  # all slots before the next sample
+                bits = behind & ~(highest_slot(begins[w] & past) - word_of(1)) & own
+                found = found | (bits if (d[w, i] & bits) != word_of(0) else word_of(0))
+                left = left & ~behind
+        out[w, i] = found
 
 
 @typed_kernel("samples, lines", level=reads(int64, "samples, lines"), out=results(uint32, "samples, lines"))
@@ -626,5 +650,7 @@ def made_trains(
     where_ = Slots(length, *arranged(length, samples * room))
     all_slots = full((samples * room,), 0xFFFFFFFF, dtype=uint32, device=x.device)
     rows, d_negative = trains(*of_rows, *where_.places, *where_.samples, all_slots, False)
-    columns, x_negative = trains(*of_columns, *where_.places, *where_.samples, any_row(rows, where_.used), True)
-    return Trains(where_, columns, rows, x_negative, d_negative, firing_rows(rows, *where_.places))
+    needed = any_row(rows, where_.used)
+    columns, x_negative = trains(*of_columns, *where_.places, *where_.samples, needed, True)
+    fired = firing_rows(rows, *where_.places, *where_.samples, needed)
+    return Trains(where_, columns, rows, x_negative, d_negative, fired)

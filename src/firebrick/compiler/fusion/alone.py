@@ -207,8 +207,8 @@ def _custom(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     def first(name: str) -> dict[str, Any]:
         if signature.results[name].role == "InOut":
             return {"copied": program.operands.index(name)}
-        value = program.filled.get(name)
-        return {} if value is None else {"filled": const(value, computed(dict(arrays)[name].dtype.name))}
+        value, unread = program.filled.get(name), {"unread": signature.results[name].unread}
+        return unread if value is None else {"filled": const(value, computed(dict(arrays)[name].dtype.name)), **unread}
 
     def check(site: Any) -> KernelSite:
         size = 0 if not site.array else int(site.size) if site.size.isdecimal() else known[site.size]

@@ -99,12 +99,14 @@ class CustomResult:
         view: View of its elements by their indices.
         copied: Number of the operand whose values its elements have before the launch; None for none.
         filled: The value that all of them have before the launch, a constant; None for none.
+        unread: Whether nothing reads the elements that the kernel does not store, so that they need no value before.
     """
 
     dtype: str
     view: View
     copied: int | None = None
     filled: Expr | None = None
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def launched(
         copied = program.operands.index(name) if array.role == "InOut" else None
         dtype = aval.dtype.name
         filled = const(program.filled[name], computed(dtype)) if name in program.filled else None
-        results.append(CustomResult(dtype, row_major(aval.shape), copied, filled))
+        results.append(CustomResult(dtype, row_major(aval.shape), copied, filled, array.unread))
     number = {n: k for k, n in enumerate(program.operands)}
     number |= {n: len(operands) + k for k, n in enumerate(signature.results)}
     return Custom(

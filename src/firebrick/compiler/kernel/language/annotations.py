@@ -91,12 +91,15 @@ class ArrayType:
         dtype: Of its elements; the name of another parameter for the dtype of that; None for that of the argument.
         sizes: Of its axes; None where an ``In`` or ``InOut`` does not name them.
         initial: The value of all elements before the launch, of an ``Out``; None for none.
+        unread: Of an ``Out``: the elements that the kernel does not store are not read by anything. They are 0 where operations
+            run one by one, and may be anything in programs.
     """
 
     role: str
     dtype: DType | str | None
     sizes: tuple[Size | None, ...]
     initial: Number | None = None
+    unread: bool = False
 
     @property
     def rank(self) -> int:

@@ -24,7 +24,7 @@ from firebrick.core.config import config
 
 
 def lowered(spec: Custom, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The launches of a kernel: those that give results their first values, then its own.
+    """The launches of a kernel: those that give results their first values, if anything reads these, then its own.
 
     Args:
         spec: Specification.
@@ -39,13 +39,15 @@ def lowered(spec: Custom, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
     limit = Limit(config.kernel_loop_limit, len(spec.checks))
     parts: list[LoweredKernel] = []
     for step in naive(spec).steps:
+        first = None if step.function is spec.function else spec.results[step.buffers[-1].number]
+        if first is not None and first.unread:
+            continue
         grid = step.grid if isinstance(step.grid, tuple) else (step.grid,)
         made = lanes_kernel(step.function, target, limit=limit, words=[*step.scalars, *grid])
         if units := made.units(grid):
             kernel = named(replace(made.kernel, grid=units), f"kernel_{spec.function.name}")
             cost, chunk, sites = made.cost_us(grid), made.chunk(grid), spec.sites
-            if step.function is not spec.function:  # first values: what takes time is memory, which cycles do not count
-                first = spec.results[step.buffers[-1].number]
+            if first is not None:  # what takes time is memory, which cycles do not count
                 cost, sites = moving_us(first.view.shape, itemsize(first.dtype)), ()
                 chunk = chunk_of(units, cost)
             parts.append(LoweredKernel(kernel, tuple(map(number, step.buffers)), cost, sites, chunk=chunk))

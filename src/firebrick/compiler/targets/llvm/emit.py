@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
@@ -411,7 +412,7 @@ class Emitter:
         if e.op == "bitcast":
             return self.code.put(f"bitcast {old} {v} to {new}")
         if self.lanes > 1 and source in ("float32", "float64") and to not in FLOATS and BITS[to] in (32, 64):
-            return self._whole(v, source, to)
+            return self._whole(v, e.args[0], to)
         if source in FLOATS and to not in FLOATS:
             kind = "fptosi" if to in SIGNED else "fptoui"
             name = f"llvm.{kind}.sat.{suffix(scalar_type(to), self.lanes)}.{suffix(scalar_type(source), self.lanes)}"
@@ -427,21 +428,25 @@ class Emitter:
             name = "trunc" if BITS[to] < BITS[source] else "sext" if source in SIGNED else "zext"
         return self.code.put(f"{name} {old} {v} to {new}")
 
-    def _whole(self, v: str, source: str, to: str) -> str:
-        """Floats as the nearest integers towards 0, within the range of their dtype; NaN is 0.
+    def _whole(self, v: str, e: Expr, to: str) -> str:
+        """Floats, the value of an expression, as the nearest integers towards 0, within the range of their dtype; NaN is 0.
 
-        LLVM 22 writes its own saturating conversion of a vector element by element.
+        LLVM 22 writes its own saturating conversion of a vector element by element. Sides of the range on which a minimum or
+        maximum keeps the expression need no comparison.
         """
-        code, t, signed = self.code, self.type(source), to in SIGNED
+        code, source, signed = self.code, e.dtype, to in SIGNED
+        t, bools = self.type(source), self.type("bool")
         least, most = (-(1 << BITS[to] - 1), (1 << BITS[to] - 1) - 1) if signed else (0, (1 << BITS[to]) - 1)
-        low = code.put(f"fcmp olt {t} {v}, {self._number(float(least), source)}")
-        high = code.put(f"fcmp oge {t} {v}, {self._number(float(most + 1), source)}")
-        outside = code.put(f"or {self.type('bool')} {low}, {code.put(f'fcmp uno {t} {v}, {v}')}")
-        outside = code.put(f"or {self.type('bool')} {outside}, {high}")
+        bottom, top = _limits(e)
+        low = "" if bottom >= least else code.put(f"fcmp olt {t} {v}, {self._number(float(least), source)}")
+        high = "" if top < most + 1 else code.put(f"fcmp oge {t} {v}, {self._number(float(most + 1), source)}")
+        outside = code.put(f"fcmp uno {t} {v}, {v}")
+        outside = code.put(f"or {bools} {low}, {outside}") if low else outside
+        outside = code.put(f"or {bools} {outside}, {high}") if high else outside
         safe = self._select(outside, source, self._number(0.0, source), v)
         found = code.put(f"{'fptosi' if signed else 'fptoui'} {t} {safe} to {self.type(to)}")
-        found = self._select(high, to, self._number(most, to), found)
-        return self._select(low, to, self._number(least, to), found) if signed else found
+        found = self._select(high, to, self._number(most, to), found) if high else found
+        return self._select(low, to, self._number(least, to), found) if signed and low else found
 
     def _bounded(self, e: Expr, position: str) -> str:
         """The index counted from the front, clamped. A fault is reported if it is out of range in an active lane."""
@@ -548,3 +553,16 @@ def _two_steps(a: Expr, n: Expr) -> Expr:
 
 def _ones(dtype: str) -> int:
     return -1 if dtype in SIGNED else (1 << BITS[dtype]) - 1
+
+
+def _limits(e: Expr) -> tuple[float, float]:
+    """Numbers between which a float expression is, unless it is NaN: those of constant minima and maxima."""
+    low, high = -math.inf, math.inf
+    if e.op == "const" and e.value is not None:
+        number = float(e.value)
+        return (low, high) if math.isnan(number) else (number, number)
+    if e.op in ("min", "max"):
+        choose = min if e.op == "min" else max
+        (low, high), (other_low, other_high) = map(_limits, e.args)
+        return choose(low, other_low), choose(high, other_high)
+    return low, high
