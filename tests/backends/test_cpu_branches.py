@@ -89,6 +89,56 @@ def test_loops_are_what_their_rounds_are_one_by_one(name: str, rounds: int) -> N
     agree(repeated(rounds, STEPS[name]), draw(6, 6), draw(6, 6, seed=1), outside=None if name == "a scan" else "")
 
 
+def _halved(carry: fb.Tensor, *rest: fb.Tensor) -> Any:
+    """A loop that halves its carries until the first one is small."""
+    return fb.while_loop(lambda c: fb.sum(fb.abs(c[0])) > 4.0, lambda c: tuple(t * 0.5 for t in c), (carry, *rest))
+
+
+# from x and y, of which the carries of a loop are made: memory that nothing else reads may be that of the loop's results
+FIRST: dict[str, Callable[..., Any]] = {
+    "read by nothing else": lambda x, y: _halved(fb.tanh(x) + y, fb.exp(y) - x),
+    "read behind the loop": lambda x, y: (z := fb.tanh(x) + y, _halved(z)),
+    "read in the loop": lambda x, y: (z := fb.tanh(x) + y) is None or fb.while_loop(
+        lambda c: fb.sum(c) < 300.0, lambda c: c + fb.abs(z) + 1.0, z
+    ),
+    "a view read in the loop": lambda x, y: (z := fb.tanh(x) + y) is None or fb.while_loop(
+        lambda c: fb.sum(c) < 300.0, lambda c: c + fb.abs(fb.permute_dims(z, (1, 0))) + 1.0, z
+    ),
+    "two carries": lambda x, y: (z := fb.tanh(x) + y) is None or fb.while_loop(
+        lambda c: fb.sum(c[0]) < 300.0, lambda c: (c[0] + fb.abs(c[1]) + 1.0, c[1] * 0.5), (z, z)
+    ),
+    "a view": lambda x, y: _halved(fb.permute_dims(fb.tanh(x) + y, (1, 0))),
+    "a part": lambda x, y: _halved((fb.tanh(x) + y)[1:4]),
+    "an argument": lambda x, y: (_halved(x), x + y),
+    "a number": lambda x, y: _halved(fb.ones((6, 6)), x @ y),
+    "two loops": lambda x, y: _halved(_halved(fb.tanh(x) + y)[0] * 3.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_carries_of_a_loop_keep_their_values_where_others_read_them(name: str) -> None:
+    agree(FIRST[name], draw(6, 6) * 3.0, draw(6, 6, seed=1))
+
+
+def test_a_loop_copies_a_first_carry_unless_its_result_has_the_same_memory() -> None:
+    x = draw(6, 6)
+    graph = fb.jit(lambda x: _halved(fb.tanh(x))).graph(x)
+    (node,) = (n for n in graph.nodes if n.op.name == "while_loop")
+    kernel = branches.control_kernel(x.device.backend, node, x.device, native.Proofs())
+    assert kernel is not None
+    found = native.lowered_of(kernel)
+    assert found is not None
+    carry = len(node.inputs) - 1
+    assert found.over == (frozenset([carry]),)
+    at = list(range(len(node.inputs) + 2))
+    apart = [launch.grid > 0 for launch in found.launches(at)]
+    at[len(node.inputs)] = carry
+    together = [launch.grid > 0 for launch in found.launches(at)]
+    assert apart.count(False) == 0
+    assert together.count(False) == 1
+    assert not together[1]
+
+
 BRANCHES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "maps": (lambda x, y: x * 2.0 + y, lambda x, y: fb.sum(x) - y),
     "an operand": (lambda x, y: x, lambda x, y: y),

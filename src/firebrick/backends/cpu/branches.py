@@ -1,8 +1,8 @@
 """``NativeBranches``: branches and loops whose graphs are all native, as launches with jumps between them.
 
 The native loop reads the condition, so a program goes from one kernel to the next without Python, and a loop may have any
-number of rounds. A loop's carries are in the memory of its results. What a round computes is copied there at its end, unless it
-may be written over a carry that nothing else reads.
+number of rounds. A loop's carries are in the memory of its results, which may be that of the first carries. What a round
+computes is copied there at its end, unless it may be written over a carry that nothing else reads.
 """
 
 from __future__ import annotations
@@ -132,25 +132,39 @@ def _parts(step: BodyStep) -> tuple[LoweredKernel, ...]:
 class NativeBranches:
     """Launches with jumps; an implementation of ``Kernels``.
 
+    Args:
+        launches: The launches, results and temporary buffer.
+        parts: The kernels.
+        cost_us: Estimate of the time on one thread.
+        first: The operand that is the first value of result 0; those of the others follow. None for branches.
+        copies: Number of launches that copy operands to results or to the temporary buffer, before all others.
+
     Attributes:
         parts: The kernels.
         temporary: Bytes of the temporary buffer.
-        over: Empty sets: no result uses an operand's memory.
+        over: For each result the operand whose memory it may use, as a set: of a loop, that of its first value.
         texts: The modules of the kernels.
         cost_us: Estimate of the time on one thread.
         count: Number of launches, each counted once.
     """
 
-    def __init__(self, launches: _Launches, parts: tuple[LoweredKernel, ...], cost_us: float) -> None:
-        self._launches = launches.found
+    def __init__(
+        self, launches: _Launches, parts: tuple[LoweredKernel, ...], cost_us: float, first: int | None = None, copies: int = 0
+    ) -> None:  # fmt: skip
+        self._launches, self._copies = launches.found, copies
         self.parts, self.cost_us, self.count = parts, cost_us, len(launches.found)
         self.temporary = (launches.size,) if launches.size else ()
-        self.over: tuple[frozenset[int], ...] = (frozenset(),) * len(launches.avals)
+        results = range(len(launches.avals))
+        self.over = tuple(frozenset[int]() if first is None else frozenset([first + k]) for k in results)
         self.texts = tuple(launches.texts)
 
     def launches(self, at: Sequence[At]) -> list[Launch]:
         """The launches; ``at`` as for ``Lowered``."""
-        return [relocated(x, at) for x in self._launches]
+        found = [relocated(x, at) for x in self._launches]
+        for k, x in enumerate(found[: self._copies]):
+            if x.buffers[0] == x.buffers[1]:
+                found[k] = replace(x, grid=0)
+        return found
 
 
 def _cond(engine: Any, n: Node, device: Device | None, proofs: Proofs, inner: Inner) -> Kernels | None:
@@ -215,7 +229,7 @@ def _while(engine: Any, n: Node, device: Device | None, proofs: Proofs, inner: I
     out.put(step, carries, slots, more)
     rounds = out.found[head:]
     out.found = [*out.found[:head], jump(len(rounds) + 2, unless=more), *rounds, jump(-1 - len(rounds))]
-    return NativeBranches(out, _parts(step), ROUNDS * sum(x.cost_us or 0.0 for x in rounds))
+    return NativeBranches(out, _parts(step), ROUNDS * sum(x.cost_us or 0.0 for x in rounds), consts + 1, head)
 
 
 _BUILD: dict[str, Callable[..., Kernels | None]] = {"cond": _cond, "while_loop": _while}
