@@ -26,6 +26,7 @@ from firebrick.analog.pulse_trains import (
 )
 from firebrick.analog.pulsed_update import fitting, rounded
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
+from firebrick.backends.cpu import native
 from firebrick.core.dtypes import float32, int64, uint32
 from firebrick.ops import OPS
 
@@ -288,19 +289,23 @@ def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
     assert found[1][1][found[1][0]].any()
 
 
-def test_trains_that_leave_a_program_are_those_of_operations_in_every_word() -> None:
+@pytest.mark.parametrize("length", [31, 70])
+def test_trains_that_leave_a_program_are_those_of_operations_in_every_word(length: int) -> None:
     rng = np.random.default_rng(8)
     x, d = (fb.asarray(rng.normal(size=(4096, n)).astype(np.float32) * 0.1) for n in (40, 30))
-    settings = 0.01, analog.UpdateParameters(), 31
+    d = d * fb.asarray((np.arange(4096) % 7 > 0).astype(np.float32))[:, None]  # samples without slots
+    settings = 0.01, analog.UpdateParameters(desired_bl=length, update_bl_management=length < 32), length
     operands = x, d, fb.asarray(0.01, dtype=float32)
     keys = fb.random.Generator(1).key(), fb.random.Generator(2).key()
     program = device_array._program_of_trains(*settings, x.aval, d.aval, "cpu")
     for _ in range(3):
         fb.full((4096, 40), 1e9)  # memory of other values, which words without one would show
         found, want = program(*operands, keys=keys), made_trains(*operands, *settings, keys)
-        assert 0 < want.slots.used.item() < 2048
+        assert 0 < want.slots.used.item() < want.x.shape[0]
         for name in ("x", "d", "x_negative", "d_negative", "fired"):
             np.testing.assert_array_equal(getattr(found, name).numpy(), getattr(want, name).numpy(), err_msg=name)
+        for name in Slots._fields:
+            np.testing.assert_array_equal(getattr(found.slots, name).numpy(), getattr(want.slots, name).numpy(), err_msg=name)
 
 
 @pytest.mark.parametrize("length", [3, 31, 70])
@@ -428,3 +433,33 @@ def test_trains_grow_with_the_rate_whether_it_is_a_number_a_tensor_or_that_of_a_
     step = fb.jit(lambda t, lr: t.update(one, one, lr))
     for rate in (0.1, 0.25):
         assert step(tile, fb.asarray(np.float32(rate))).tolist() == step(tile, rate).tolist() == [[round(rate * 1000)]]
+
+
+@pytest.mark.parametrize("length", [8, 33])
+@pytest.mark.parametrize("kind", ["plain", "joined", "write noise", "cell"])
+def test_updates_in_a_program_read_no_memory_without_values(kind: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = native.ARENAS.take
+
+    def poisoned(nbytes: int) -> Any:
+        space = take(nbytes)
+        space[:] = 0xA5
+        return space
+
+    monkeypatch.setattr(native.ARENAS, "take", poisoned)
+    soft = analog.SoftBoundsDevice()
+    devices = {
+        "plain": soft, "joined": analog.ConstantStepDevice(), "write noise": analog.SoftBoundsDevice(write_noise_std=1.0),
+        "cell": analog.BufferedTransferCompound((soft, soft)),
+    }  # fmt: skip
+    rng = np.random.default_rng(length)
+    x, d = (rng.normal(size=(40, n)).astype(np.float32) for n in (160, 130))  # as many devices as a sparse update needs
+    x[::5], d[::7] = 0.0, 0.0
+    for management, scale in ((True, 0.01), (True, 1.0), (False, 1.0)):
+        update = analog.UpdateParameters(desired_bl=length, update_bl_management=management)
+        config = analog.RPUConfig(devices[kind], update=update)
+        one, other = (analog.Tile(130, 160, config, seed=3) for _ in range(2))
+        step = fb.jit(other.update)
+        for k in range(2):
+            operands = fb.asarray(np.roll(x, k, 0)), fb.asarray(np.roll(d, k, 0) * scale), 0.05
+            assert one.update(*operands).tolist() == step(*operands).tolist()
+            assert one.weight.numpy().tobytes() == other.weight.numpy().tobytes()

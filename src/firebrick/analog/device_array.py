@@ -31,7 +31,7 @@ from firebrick.core.weak import Weak
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import log, logical_not, maximum, minimum, where
+from firebrick.functions.elementwise import astype, log, logical_not, maximum, minimum, where
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
@@ -208,10 +208,13 @@ def _whole_trains(x: Tensor, d: Tensor, lr: Tensor, **settings: Any) -> Trains:
     found = made_trains(x, d, lr, **settings)
     if found.x.dtype is int64:
         return found
-    used = (arange(found.x.shape[0], device=x.device) < found.slots.used)[:, None]
-    names = "x", "d", "x_negative", "d_negative", "fired"
-    of_lines: dict[str, Any] = {name: where(used, getattr(found, name), 0) for name in names}
-    return found._replace(**of_lines)
+    slots, words = found.slots, arange(found.x.shape[0], device=x.device)
+    used, active = words < slots.used, arange(x.shape[0], device=x.device) < total(astype(slots.length > 0, int64))
+    of_lines: dict[str, Any] = {
+        name: where(used[:, None], getattr(found, name), 0) for name in ("x", "d", "x_negative", "d_negative", "fired")
+    }
+    of_slots: dict[str, Any] = {name: where(used, getattr(slots, name), 0) for name in ("first", "begins", "before")}
+    return found._replace(slots=slots._replace(**of_slots, active=where(active, slots.active, 0)), **of_lines)
 
 
 @dataclass(frozen=True)

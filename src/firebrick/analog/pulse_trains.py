@@ -62,6 +62,7 @@ whole_of: Any = int32
 
 
 _BITS = InlinedExpression("the bits of a float32", bitcast(load(0, "float32"), "int32"))
+_OF_BITS = InlinedExpression("the float32 of some bits", bitcast(load(0, "int32"), "float32"))
 
 
 @kernel.function
@@ -134,21 +135,19 @@ def ceiling(a: Any, exponent: Any, most: Any) -> Any:
 
 @kernel.function
 def power_of_two(exponent: Any) -> Any:
-    """2^exponent as float32, for exponents from -126 to 127; 0 below and 2^127 above."""
-    found, square = 1.0, 0.5 if exponent < 0 else 2.0
-    left = min(-exponent, 150) if exponent < 0 else min(exponent, 127)
-    for k in kernel.unrolled(8):
-        if (left >> k) & 1 != 0:
-            found = found * square
-        square = square * square
-    return found
+    """2^exponent as float32, for exponents up to 127; 2^127 above."""
+    scale = 1.0
+    if exponent < -126:  # a subnormal number, or 0
+        exponent = max(exponent, -190) + 64
+        scale = 5.421010862427522e-20  # 2^-64
+    return _OF_BITS(whole_of(min(exponent, 127) + 127) << 23) * scale
 
 
 @typed_kernel(
     "samples", x_largest=reads(float32, "samples"), d_largest=reads(float32, "samples"), rates=reads(float32, "samples"),
     granularity=float32, desired_length=int, management=bool, length_management=bool, fixed_length=bool,
-    length=results(int64, "samples"), x_factor=results(int64, "samples"), x_scale=results(float32, "samples, 2"),
-    d_factor=results(int64, "samples"), d_scale=results(float32, "samples, 2"),
+    length=results(int64, "samples"), x_factor=results(int64, "samples"), x_scale=results(float32, "samples, 2", unread=True),
+    d_factor=results(int64, "samples"), d_scale=results(float32, "samples, 2", unread=True),
 )  # fmt: skip
 def schedule(
     x_largest: Any, d_largest: Any, rates: Any, granularity: Any, desired_length: Any, management: Any, length_management: Any,
@@ -165,6 +164,7 @@ def schedule(
     assert d_largest[b] - d_largest[b] == 0.0, "the errors d of an update are finite"
     assert lr - lr == 0.0, "the learning rate of an update is finite"
     most = 3.4028234663852886e38
+    slots, factor, factor_exponent, a, a_exponent = 0, 0, -55, 0, -55
     if 0.0 < x_largest[b] <= most and 0.0 < d_largest[b] <= most and 0.0 < abs(lr) <= most:
         rate, rate_exponent = scaled(abs(lr))
         step, step_exponent = scaled(granularity)
@@ -195,15 +195,15 @@ def schedule(
             balance, balance_exponent = root(balance, balance_exponent)
             factor, factor_exponent = product(factor, factor_exponent, balance, balance_exponent)
             a, a_exponent = quotient(a, a_exponent, balance, balance_exponent)
-        length[b] = slots
-        x_factor[b] = factor
-        d_factor[b] = a
-        half = (factor_exponent + 55) // 2
-        x_scale[b, 0] = power_of_two(half)
-        x_scale[b, 1] = power_of_two(factor_exponent + 55 - half)
-        half = (a_exponent + 55) // 2
-        d_scale[b, 0] = power_of_two(half)
-        d_scale[b, 1] = power_of_two(a_exponent + 55 - half)
+    length[b] = slots
+    x_factor[b] = factor
+    d_factor[b] = a
+    half = (factor_exponent + 55) // 2
+    x_scale[b, 0] = power_of_two(half)
+    x_scale[b, 1] = power_of_two(factor_exponent + 55 - half)
+    half = (a_exponent + 55) // 2
+    d_scale[b, 0] = power_of_two(half)
+    d_scale[b, 1] = power_of_two(a_exponent + 55 - half)
 
 
 @kernel.function
@@ -252,8 +252,9 @@ def levels(values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stoc
 
 
 @typed_kernel(
-    "1", length=reads(int64, "samples"), words=int, start=results(int64, "samples"), first=results(int64, "words"),
-    begins=results(uint32, "words"), used=results(int64, "1"), before=results(int64, "words"), active=results(int64, "samples"),
+    "1", length=reads(int64, "samples"), words=int, start=results(int64, "samples", unread=True),
+    first=results(int64, "words", unread=True), begins=results(uint32, "words", unread=True), used=results(int64, "1"),
+    before=results(int64, "words", unread=True), active=results(int64, "samples", unread=True),
 )  # fmt: skip
 def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used: Any, before: Any, active: Any) -> None:
     """Where the slots of each sample are; see ``Slots``, whose attributes the results are."""
@@ -265,14 +266,15 @@ def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used:
             at = (at + WORD - 1) // WORD * WORD
         start[b] = at
         if slots > 0:
-            bit = word_of(1) << word_of(at % WORD)
-            found = bit if at % WORD == 0 else found | bit
-            begins[at // WORD] = found
-            active[many] = b
             if at % WORD == 0:
+                found = word_of(0)
                 for k in range((slots + WORD - 1) // WORD):
                     first[at // WORD + k] = b
+                    begins[at // WORD + k] = word_of(0)
                     before[at // WORD + k] = many
+            found = found | (word_of(1) << word_of(at % WORD))
+            begins[at // WORD] = found
+            active[many] = b
             many += 1
         at += slots if slots <= WORD else (slots + WORD - 1) // WORD * WORD
     used[0] = (at + WORD - 1) // WORD
@@ -527,9 +529,9 @@ class Slots(NamedTuple):
         start: Number of its first slot, int64 [samples].
         first: The first sample of each word, int64 [words].
         begins: Bit s is whether a sample begins in slot s of the word, uint32 [words].
-        used: Number of words that samples have, int64 [1].
+        used: Number of words that samples have, int64 [1]; nothing reads what is behind them.
         before: Number of samples that have slots, and begin before the first sample of each word, int64 [words].
-        active: The samples that have slots, then zeros, int64 [samples].
+        active: The samples that have slots, int64 [samples].
     """
 
     length: Tensor
