@@ -139,3 +139,14 @@ def test_a_perplexity_beyond_the_largest_number_is_infinite() -> None:
 def test_several_optimizers_are_not_updated_at_once() -> None:
     with pytest.raises(TrainingError, match="several optimizers are updated one by one"):
         Optimizers.update(Optimizers.__new__(Optimizers), None, None)
+
+
+def test_the_zeroth_power_of_a_singular_matrix_is_the_identity() -> None:
+    assert fb.linalg.matrix_power(fb.ones((2, 2)), 0).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_too_many_arguments_are_answered_with_the_names_that_are_not_given_yet() -> None:
+    with pytest.raises(TypeError, match="pass the others by name: correction=…, keepdims=…, out=…"):
+        fb.std(M, 0, 1.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="pass the others by name: correction=…, out=…"):
+        fb.std(M, 0, 1.0, keepdims=True)  # type: ignore[call-arg]
