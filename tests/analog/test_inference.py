@@ -352,6 +352,23 @@ def test_layers_of_several_tiles_are_programmed_tile_by_tile() -> None:
     np.testing.assert_allclose(made(fb.asarray(X)).numpy(), layer(fb.asarray(X)).numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("decay", [0.0, 0.25])
+@pytest.mark.parametrize("share", [0.4, 0.5])
+def test_the_gradient_of_an_input_range_is_that_of_the_formula(relative: bool, decay: float, share: float) -> None:
+    x = np.asarray([[0.5, -3.0, 2.0], [-2.0, 1.0, 4.0]], np.float32)  # half of them lie inside of the range
+    g = np.asarray([[1.0, 0.5, -2.0], [3.0, -4.0, 8.0]], np.float32)
+    ranges = analog.InputRangeParameter(
+        enable=True, gradient_relative=relative, decay=decay, input_min_percentage=share, gradient_scale=3.0
+    )
+    bound = 2.0
+    outwards = np.minimum(g, 0.0)[x >= bound].sum() - np.maximum(g, 0.0)[x <= -bound].sum()
+    inside = (np.abs(x) < bound).mean()
+    want = outwards * 3.0 * (bound if relative else 1.0) + (bound * decay if inside > share else 0.0)
+    found = ranges.gradient(fb.asarray(x), fb.asarray(bound), fb.asarray(g))
+    assert found.item() == pytest.approx(want)
+
+
 def test_input_ranges_are_calibrated_to_what_each_tile_gets() -> None:
     forward = analog.IOParameters(noise_management=analog.NoiseManagementType.NONE, out_noise=0.0)
     ranges = analog.InputRangeParameter(enable=True, init_value=0.5)
