@@ -28,7 +28,7 @@ PAIR = (SOFT, SOFT)
 
 # class → what it is made with
 DEVICES: dict[str, dict[str, Any]] = {  # the other devices, each of which has a kernel of its own, are compared with formulas
-    "ConstantStepDevice": {"dw_min": 0.02}, "SoftBoundsDevice": {"dw_min": 0.02}, "FloatingPointDevice": {}, "IdealDevice": {},
+    "ConstantStepDevice": {"dw_min": 0.02}, "FloatingPointDevice": {}, "IdealDevice": {},
 }  # fmt: skip
 CELLS = ("VectorUnitCell", "ReferenceUnitCell", "OneSidedUnitCell", "TransferCompound", "BufferedTransferCompound",
          "ChoppedTransferCompound", "DynamicTransferCompound", "MixedPrecisionCompound")  # fmt: skip
