@@ -6,7 +6,7 @@ import pytest
 import firebrick as fb
 from firebrick.backends.registry import engines as engine_names
 from firebrick.core.op import Sample
-from firebrick.testing import check_gradients, conformance, faults, gradients
+from firebrick.testing import cases, check_gradients, conformance, faults, gradients, run_cases
 from firebrick.testing.gradients import _top, has_gradient
 from firebrick.testing.large import LONG, calls, check_large
 from firebrick.testing.layouts import LAYOUTS, of_operand, place, values_in
@@ -120,6 +120,69 @@ def test_a_gradient_in_float64_is_computed_once_and_found_wrong_on_another_engin
         assert len(computed) == 2 * first
     assert conformance("numpy", ["exp"], ["float32"]).ok
     assert len(computed) == 3 * first
+
+
+def test_values_that_cannot_be_read_fail_their_own_cases_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreadable(np.ndarray):
+        pass
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        result = right(op, inputs, params, out)
+        return result.view(Unreadable) if op.name == "floor" and result.ndim == 2 else result
+
+    with faults.planted(fault) as device:
+        right = device.backend.to_host
+
+        def to_host(native):  # type: ignore[no-untyped-def]
+            if isinstance(native, Unreadable):
+                raise ValueError("lost")
+            return right(native)
+
+        monkeypatch.setattr(device.backend, "to_host", to_host)
+        monkeypatch.setattr(device.backend, "read", lambda natives: [to_host(n) for n in natives])
+        found = list(cases(device, ["floor", "abs"], ["float64"], modes=["eager"]))
+        verdicts = list(run_cases(found))
+    assert [str(v).split(": ")[0] for v in verdicts] == [c.name for c in found]
+    lost = [v.message == "ValueError: lost" for v in verdicts]
+    assert [not v.ok for v in verdicts] == lost == [c.op.name == "floor" and c.avals[1][0].ndim == 2 for c in found]
+    assert 0 < sum(lost) < len([c for c in found if c.op.name == "floor"])
+
+
+def test_an_error_of_one_case_does_not_fail_another_that_is_checked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[str] = []  # until values are read
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        if op.name == "floor" or broken:
+            broken.append(op.name)
+            raise ValueError(op.name)
+        return right(op, inputs, params, out)
+
+    with faults.planted(fault) as device:
+        right = device.backend.read
+
+        def read(natives):  # type: ignore[no-untyped-def]
+            broken.clear()
+            return right(natives)
+
+        monkeypatch.setattr(device.backend, "read", read)
+        of = {n: next(cases(device, [n], ["int32"], modes=["eager"])) for n in ("floor", "abs")}
+        verdicts = list(run_cases([of["floor"], of["abs"]]))
+    assert [v.message for v in verdicts] == ["ValueError: floor", ""]
+
+
+def test_a_case_that_fails_once_is_reported() -> None:
+    seen: list[str] = []
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        result = right(op, inputs, params, out)
+        if op.name == "argmax":
+            seen.append(op.name)
+        return result + 1 if op.name == "argmax" and len(seen) == 1 else result
+
+    with faults.planted(fault) as device:
+        report = conformance(device, ["argmax"], ["int64"], modes=["eager"])
+    assert len(report.failures) == 1
+    assert report.failures[0].message.startswith("together with other cases, not alone: the result is off by")
 
 
 def test_verdicts_name_dtype_sample_layout_and_both_values() -> None:

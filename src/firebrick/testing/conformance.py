@@ -3,11 +3,15 @@
 Of each case it is checked that values, dtype, shape and device are right however they are read, and read at once; that
 operands, earlier results and earlier views stay as they were; that a result shares no memory with its operands that
 anyone could notice; that a destination is rebound; and that gradients agree with those in float64.
+
+A check is a generator, which yields the tensors whose values it needs next: those of several cases are read with one wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,12 @@ from firebrick.testing.cases import Case, cases
 from firebrick.testing.gradients import compare, has_gradient, references_kept
 from firebrick.testing.layouts import of_operand, place, values_in
 from firebrick.testing.report import Report, Verdict
+
+_TOGETHER = 32
+"""Maximum number of cases whose values are read with one wait."""
+
+Check = Generator[Sequence[Tensor], Sequence[Array], Any]
+"""A check: it yields tensors, and is sent their values."""
 
 
 class _Wrong(Exception):
@@ -67,13 +77,14 @@ def _by_dlpack(t: Tensor) -> Array:
     return np.from_dlpack(t)
 
 
-_WAYS: dict[str, Callable[[Tensor], Array]] = {
+_WAYS: dict[str, Callable[[Tensor], Array] | None] = {
     "numpy()": lambda t: t.numpy(),
     "DLPack": _by_dlpack,
-    "fb.read": lambda t: read([t])[0],
+    "fb.read": None,
     "item()": _by_item,
     "repr": lambda t: np.asarray(repr(t)),
 }
+"""Ways of reading a tensor; ``fb.read`` is how the values that a check yields are read."""
 
 
 def _readable(way: str, t: Tensor) -> bool:
@@ -93,11 +104,15 @@ def _same_bits(a: Array, b: Array) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
-def _read_all(t: Tensor, first: int) -> Array:
+def _read_all(t: Tensor, first: int) -> Check:
     """The values, after checking that every way of reading shows them; way number ``first`` is the first to read."""
     names = list(_WAYS)
     order = [n for n in names[first % len(names) :] + names[: first % len(names)] if _readable(n, t)]
-    shown = {n: _WAYS[n](t) for n in order if n != "repr" or n == order[0]}
+    shown = {}
+    for name in order:
+        if name != "repr" or name == order[0]:
+            by = _WAYS[name]
+            shown[name] = (yield [t])[0] if by is None else by(t)
     host = shown.pop("numpy()")
     _require(not host.flags.writeable, "numpy() must be read-only")
     text = shown.pop("repr", None)
@@ -113,8 +128,12 @@ def _read_all(t: Tensor, first: int) -> Array:
 # writing
 
 
+def _filled(aval: Aval) -> Array:
+    return np.full(aval.shape, 3).astype(aval.dtype.np)
+
+
 def _filler(aval: Aval, device: Device) -> Tensor:
-    made: Tensor = hooks.from_host(np.full(aval.shape, 3).astype(aval.dtype.np), device)
+    made: Tensor = hooks.from_host(_filled(aval), device)
     return made
 
 
@@ -131,9 +150,10 @@ def _overwrite(t: Tensor) -> None:
         bind(OPS["logical_xor" if t.dtype.kind == "bool" else "add"], (other, other), {}, t)
 
 
-def _check_unchanged(what: str, tensors: Iterable[Tensor], arrays: Iterable[Array]) -> None:
-    for i, (t, a) in enumerate(zip(tensors, arrays, strict=True)):
-        _require(_same_bits(t.numpy(), a), f"{what} {i} changed")
+def _check_unchanged(what: str, tensors: Sequence[Tensor], arrays: Sequence[Array]) -> Check:
+    if tensors:
+        for i, (found, a) in enumerate(zip((yield tensors), arrays, strict=True)):
+            _require(_same_bits(found, a), f"{what} {i} changed")
 
 
 def _destination(case: Case, operands: tuple[Tensor, ...], avals: tuple[Aval, ...]) -> Tensor | None:
@@ -144,24 +164,23 @@ def _destination(case: Case, operands: tuple[Tensor, ...], avals: tuple[Aval, ..
     return _filler(avals[0], case.device)
 
 
-def _check(case: Case) -> tuple[float, float]:
+def _check(case: Case) -> Check:
     """Check one case; returns the worst deviation of its values and of its gradients."""
     op, params = case.op, case.sample.params
     places = [of_operand(case.layout, i) for i in range(len(case.sample.inputs))]
     arrays = tuple(map(values_in, places, case.sample.inputs))
     operands = tuple(place(p, a, case.device) for p, a in zip(places, arrays, strict=True))
-    _check_unchanged("building the layout: operand", operands, arrays)
+    yield from _check_unchanged("building the layout: operand", operands, arrays)
     avals = case.avals[1]
     run = _runner(case)
     slope = 0.0
     if has_gradient(op, case.sample):
-        found = compare(case, arrays, [t.detach() for t in operands])
+        found = yield from compare(case, arrays, [t.detach() for t in operands])
         _require(found.ok, f"the gradient is off by {found}")
         slope = found.units
-        _check_unchanged("the gradient: operand", operands, arrays)
+        yield from _check_unchanged("the gradient: operand", operands, arrays)
 
     out = _destination(case, operands, avals)
-    before = _filler(avals[0], case.device).numpy()
     earlier = (out[...], out.detach()) if out is not None and case.destination == "viewed" else ()
     results = run(operands, out)
 
@@ -169,45 +188,132 @@ def _check(case: Case) -> tuple[float, float]:
     for t, aval in zip(results, avals, strict=True):
         _require(t.aval == aval, f"the result is {t.aval}, not {aval}")
         _require(t.device is case.device, f"the result is on {t.device}")
-    hosts = tuple(_read_all(t, case.index) for t in results)
+    hosts = []
+    for t in results:
+        hosts.append((yield from _read_all(t, case.index)))
     kept = tuple(np.array(h) for h in hosts)
     want = run_reference(op, arrays, params)
     flushes = case.device.backend.flushes_denormals(case.device)
-    worst = check_results(op, arrays, params, hosts, want, case.sample.edges, flushes)
+    worst = check_results(op, arrays, params, tuple(hosts), want, case.sample.edges, flushes)
     _require(worst.ok, f"the result is off by {worst}")
 
     if out is not None:
         _require(results[0] is out, "out= must be the result")
-    _check_unchanged("the destination's earlier view", earlier, [before] * len(earlier))
+    yield from _check_unchanged("the destination's earlier view", earlier, [_filled(avals[0])] * len(earlier))
     others = [i for i, t in enumerate(operands) if t is not out]
-    _check_unchanged("operand", [operands[i] for i in others], [arrays[i] for i in others])
+    yield from _check_unchanged("operand", [operands[i] for i in others], [arrays[i] for i in others])
     if out is None:
-        _check_apart(case, run, operands, arrays, results, kept)
+        yield from _check_apart(case, run, operands, arrays, results, kept)
     return worst.units, slope
 
 
 def _check_apart(
     case: Case, run: Run, operands: tuple[Tensor, ...], arrays: tuple[Array, ...], results: tuple[Tensor, ...],
     kept: tuple[Array, ...],
-) -> None:  # fmt: skip
+) -> Check:  # fmt: skip
     """Check that results and operands share nothing that anyone can notice, and that the fast path gives the same bits."""
     op = case.op
     if case.mode == "eager" and op.fusion == "map" and not case.sample.params and len(operands) < 3:
         fast = binary(op, *operands) if len(operands) == 2 else unary(op, *operands)
-        _require(_same_bits(fast.numpy(), kept[0]), "the fast path gives other bits than the general one")
-    for t, first in zip(run(operands, None), kept, strict=True):
-        _require(_same_bits(t.numpy(), first), "the same op on the same operands gives other bits the second time")
+        _require(_same_bits((yield [fast])[0], kept[0]), "the fast path gives other bits than the general one")
+    for found, first in zip((yield run(operands, None)), kept, strict=True):
+        _require(_same_bits(found, first), "the same op on the same operands gives other bits the second time")
     for t in run(operands, None):
         _overwrite(t)
-    _check_unchanged("reusing the memory of a result: operand", operands, arrays)
-    _check_unchanged("reusing the memory of another result: result", results, kept)
+    yield from _check_unchanged("reusing the memory of a result: operand", operands, arrays)
+    yield from _check_unchanged("reusing the memory of another result: result", results, kept)
     changed = results[0].detach()
     changed[...] = _scalar(changed.dtype)
-    _check_unchanged("assigning to a result: operand", operands, arrays)
+    yield from _check_unchanged("assigning to a result: operand", operands, arrays)
     rebound = operands[0].detach()
     rebound[...] = _scalar(rebound.dtype)
-    _check_unchanged("assigning to an operand: operand", operands, arrays)
-    _check_unchanged("assigning to an operand: result", results, kept)
+    yield from _check_unchanged("assigning to an operand: operand", operands, arrays)
+    yield from _check_unchanged("assigning to an operand: result", results, kept)
+
+
+class _Running:
+    """A case that is being checked: what its check waits for, and its verdict at the end."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.check, self.wanted = case, _check(case), list[Tensor]()
+        self.verdict: Verdict | None = None
+        self.go(lambda: next(self.check))
+
+    def go(self, step: Callable[[], Sequence[Tensor]]) -> None:
+        """Go on to the next values that are needed, or to the end. Whatever goes wrong is in the verdict."""
+        case, units, slope, message = self.case, 0.0, 0.0, ""
+        try:
+            with config.scope(fallback="silent"):
+                self.wanted = list(step())
+            return
+        except StopIteration as e:
+            units, slope = e.value
+        except _Wrong as e:
+            message = str(e)
+        except Exception as e:  # noqa: BLE001 - an engine may raise anything, and the verdict says what
+            message = f"{type(e).__name__}: {e}"
+        self.verdict = Verdict(
+            not message, case.op.name, case.dtype, case.sample.name, case.layout, case.destination, units, message, slope,
+            case.mode,
+        )  # fmt: skip
+
+    def read(self) -> None:
+        """Read what the check waits for, and go on."""
+        try:
+            values = read(self.wanted)
+        except Exception as e:  # noqa: BLE001 - the check ends by it
+            error = e
+            self.go(lambda: self.check.throw(error))
+        else:
+            self.go(lambda: self.check.send(values))
+
+
+def _together(cases: Sequence[Case]) -> list[Verdict]:
+    """The verdicts of cases that are checked step by step, with one wait for a step of all of them."""
+    running = [_Running(case) for case in cases]
+    while waiting := [r for r in running if r.verdict is None]:
+        try:
+            values = iter(read([t for r in waiting for t in r.wanted]))
+        except Exception:  # noqa: BLE001 - one of them: each is read for itself
+            for r in waiting:
+                r.read()
+            continue
+        for r in waiting:
+            found = [next(values) for _ in r.wanted]
+            r.go(lambda r=r, found=found: r.check.send(found))  # type: ignore[misc]
+    return [r.verdict for r in running if r.verdict is not None]
+
+
+def _alone(case: Case) -> Verdict:
+    return _together([case])[0]
+
+
+def run_cases(cases: Iterable[Case]) -> Iterator[Verdict]:
+    """Check cases, several at a time; a failure of one is not one of those that are checked at the same time.
+
+    Args:
+        cases: What ``cases`` yields.
+
+    Returns:
+        The verdicts, in the order of the cases. Whatever goes wrong, also an exception, is in them.
+
+    Example:
+        >>> from firebrick.testing import cases, run_cases
+        >>> all(v.ok for v in run_cases(cases("numpy", ops=["exp"], dtypes=["float64"])))
+        True
+    """
+    cases = iter(cases)
+    while some := list(islice(cases, _TOGETHER)):
+        verdicts = _together(some)
+        failed = [k for k, v in enumerate(verdicts) if not v.ok] if len(some) > 1 else []
+        again = {k: _alone(some[k]) for k in failed}
+        for k, verdict in enumerate(verdicts):
+            if k in again and again[k].ok:
+                if any(not v.ok for v in again.values()):
+                    verdict = again[k]  # an error of another case ended this one
+                else:
+                    verdict = replace(verdict, message=f"together with other cases, not alone: {verdict.message}")
+            yield verdict
 
 
 def run_case(case: Case) -> Verdict:
@@ -221,19 +327,7 @@ def run_case(case: Case) -> Verdict:
         >>> run_case(next(cases("numpy", ops=["exp"], dtypes=["float64"]))).ok
         True
     """
-    units = slope = 0.0
-    message = ""
-    try:
-        with config.scope(fallback="silent"):
-            units, slope = _check(case)
-    except _Wrong as e:
-        message = str(e)
-    except Exception as e:  # noqa: BLE001 - an engine may raise anything, and the verdict says what
-        message = f"{type(e).__name__}: {e}"
-    return Verdict(
-        not message, case.op.name, case.dtype, case.sample.name, case.layout, case.destination, units, message, slope,
-        case.mode,
-    )  # fmt: skip
+    return _alone(case)
 
 
 def conformance(
@@ -267,8 +361,8 @@ def conformance(
     report = Report(home.name, seed)
     before = {(op, name): n for op, name, n in explain_fallbacks()}
     with references_kept():
-        for case in cases(home, ops, dtypes, subset, seed, modes):
-            report.add(run_case(case))
+        for verdict in run_cases(cases(home, ops, dtypes, subset, seed, modes)):
+            report.add(verdict)
     for op, name, n in explain_fallbacks():
         if name == home.name and n > before.get((op, name), 0):
             report.fallbacks.add(op)

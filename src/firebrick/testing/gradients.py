@@ -6,7 +6,7 @@ the engine's own dtype, against the same rule in float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -130,8 +130,12 @@ def _magnitudes(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], cotan
     return [[g.numpy() for g in gradients] for gradients in found]
 
 
-def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> Deviation:
+def compare(
+    case: Case, arrays: tuple[Array, ...], operands: list[Tensor]
+) -> Generator[Sequence[Tensor], Sequence[Array], Deviation]:
     """The worst deviation of the gradients on an engine, at its own dtype, from those in float64 on ``numpy``.
+
+    A generator, which yields the gradients and is sent their values.
 
     Errors are relative to the largest element of the operand's gradient, of that with |cotangent| in place of the cotangent
     (a rule may sum), and of whatever else the op's own scale says: of a normalisation over equal elements, such as those of a
@@ -151,8 +155,8 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
         floor = max(floor, _top(scales[0] if type(scales) is tuple else scales))
     k = tolerance_of(op, arrays)
     worst = Deviation(0.0, k, (), None, None)
-    for g, w, size in zip(got, *reference, strict=True):
-        found = deviation(g.numpy(), w, k, np.full(w.shape, max(floor, size)))
+    for g, w, size in zip((yield got), *reference, strict=True):
+        found = deviation(g, w, k, np.full(w.shape, max(floor, size)))
         if not found.ok or found.units > worst.units:
             worst = found
             if not found.ok:
