@@ -63,6 +63,16 @@ def test_a_result_that_shares_memory_keeps_its_operand_from_being_written() -> N
         assert y.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_values_of_views_of_a_tensor_without_axes_are_arrays(device: str) -> None:
+    x = fb.asarray(np.float32(3.0), device=device)
+    for view in (lambda: x[...], lambda: x[None], lambda: fb.reshape(x, (1, 1)), lambda: fb.permute_dims(x, ())):
+        for _ in range(TIMES):
+            y = view()
+            assert type(y.numpy()) is np.ndarray
+            assert fb.read([y])[0].reshape(()) == 3.0
+
+
 def test_equal_parameters_of_other_types_have_plans_of_their_own() -> None:
     op = OPS["pad"]
     op.plans.clear()
