@@ -1,38 +1,48 @@
-"""Ops on WebGPU against their references: cases of every op, in all dtypes. ``make soak`` has all cases."""
+"""Ops on WebGPU against their references, at once and under ``jit``: every sample at some dtype, every dtype at some sample,
+and all pairs of layout and destination (the subset by turns), and at once the thin subset of half of the ops, which another
+seed changes. ``make soak`` has the pairwise subset and all cases."""
 
 from __future__ import annotations
 
-from itertools import islice
-from zlib import crc32
+from collections import deque
+from collections.abc import Iterator
 
 import pytest
 from kernels_on_gpu import gpu, in_kernels
 
+from firebrick.backends.webgpu import groups
 from firebrick.ops import OPS
-from firebrick.testing import EXCLUDED, cases
-from firebrick.testing.conformance import run_case
+from firebrick.testing import EXCLUDED, conformance, engines
+from firebrick.testing.gradients import references_kept
 
-STEP = 36
-"""Of the thin subset's cases of an op, one in so many is run; another seed runs others."""
 ON_HOST = {"nextafter"}
 """Ops that this engine leaves to the host on adapters with float64, as docs/webgpu.md says, besides the families below."""
 WITHOUT_FLOAT64 = {"prod", "cumulative_prod", "cumulative_logsumexp"}
 """Further ops on the host on adapters without float64."""
 HOSTED = ("linalg", "decomposition", "factorization", "fft")
-FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
 NAMES = [n for n in OPS if n not in EXCLUDED]
+KEPT = 512
+"""Groups and pipelines that are kept when no program has them: cases of all ops share kernels for views, sums and updates."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept() -> Iterator[None]:
+    if "webgpu" in engines().missing:  # each test is skipped
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch, references_kept():
+        patch.setattr(groups, "_KEPT", KEPT)
+        patch.setattr(gpu(), "_last", deque(gpu()._last, KEPT))
+        yield
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
-def test_some_cases_of_every_op_agree_with_the_reference_on_webgpu(family: str, seed: int) -> None:
-    for name in NAMES:
-        if OPS[name].reference.__module__ != family:
-            continue
-        first = (crc32(name.encode()) + seed) % STEP
-        for case in islice(cases("webgpu", [name], subset="thin", seed=seed), first, None, STEP):
-            verdict = run_case(case)
-            assert verdict.ok, f"{case.name}: {verdict.message}"
+@pytest.mark.parametrize("name", NAMES)
+def test_an_op_agrees_with_its_reference_on_webgpu(name: str, seed: int) -> None:
+    thin = (NAMES.index(name) + seed) % 2 == 0
+    for mode, subset in (("eager", "thin" if thin else "turns"), ("jit", "turns")):
+        report = conformance("webgpu", [name], subset=subset, seed=seed, modes=[mode])
+        assert report.ok, report
 
 
 @pytest.mark.slow
