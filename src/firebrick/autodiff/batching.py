@@ -32,8 +32,6 @@ def execute(
 ) -> tuple[Tensor, ...]:
     """The results of an operation for one example."""
     values, mapped = zip(*(taken(t, level) for t in inputs), strict=True)
-    if any(v.node is not None for v in values):
-        level.tracked = True
     if not any(mapped):
         made = bind(op, values, params)
         return tuple(box(level, t) for t in (made if isinstance(made, tuple) else (made,)))

@@ -38,8 +38,6 @@ def execute(
 ) -> tuple[Tensor, ...]:
     """The results of an operation, with their tangents."""
     values, tangents = zip(*(taken_apart(t, level) for t in inputs), strict=True)
-    if any(v.node is not None for v in values):
-        level.tracked = True
     made = bind(op, values, params)
     results = made if isinstance(made, tuple) else (made,)
     found: Sequence[Tensor | None] = (None,) * len(results)
