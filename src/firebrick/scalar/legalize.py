@@ -117,7 +117,7 @@ def legalize_values(
     if in_words:
         out = _rewritten(out, *((needed, ops, _where(_of_float64, rule)) for needed, ops, rule in _undefined(capabilities)))
     split: list[Expr | Words] = list(out)
-    if not capabilities.int64:
+    if not capabilities.int64 and any(e.dtype in WIDE for e in walk(out)):
         split = split_int64(with_int32_limits(out, extents), extents, names)
     out = [e for x in split for e in ((x.low, x.high) if isinstance(x, Words) else (x,))]
     if not capabilities.narrow_integers and any(e.dtype in _WIDER for e in walk(out)):

@@ -252,9 +252,11 @@ def bounds_of(
 def with_int32_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
     """Minima over rows with the largest int32 instead of the largest int64 as the value of excluded positions, if the other
     positions fit in int32."""
+    reduced = {e.args[0] for e in walk(roots) if e.op == "reduce" and e.value == "min" and e.dtype == "int64"}
+    if not reduced:
+        return list(roots)
     bounds = bounds_of(roots, extents)
     limit, short = const((1 << 63) - 1, "int64"), const(_TOP32, "int64")
-    reduced = {e.args[0] for e in walk(roots) if e.op == "reduce" and e.value == "min" and e.dtype == "int64"}
     wanted = {
         e.args for e in reduced
         if e.op == "select" and e.args[2] is limit and bounds[e.args[1]][0] >= -_TOP32 and bounds[e.args[1]][1] < _TOP32

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,13 @@ import firebrick as fb
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
 from firebrick.backends.webgpu.commands import Gpu
+from firebrick.backends.webgpu.groups import CompiledGroup, Groups, default_launches
+from firebrick.backends.webgpu.lowering import LoweredGroup
 from firebrick.backends.webgpu.replay import LEAST as LONG_TABLE
 from firebrick.backends.webgpu.replay import LaunchTable
+from firebrick.core.aval import Aval
+from firebrick.ir import Graph
+from firebrick.ops import OPS
 from firebrick.testing.large import check_large
 
 GPU = "webgpu:0"
@@ -399,6 +405,29 @@ def test_an_index_beyond_32_bits_is_reported_as_what_is_known_of_it(index: int, 
     for run, end in runs:
         with pytest.raises(IndexError, match=rf"(?m)Received: {shown}{end}"):
             run()
+
+
+def test_a_group_is_lowered_once_for_all_lines_but_those_that_faults_and_refusals_name() -> None:
+    lowered: list[str] = []
+
+    def lowering(body: Graph, gpu: Gpu) -> tuple[LoweredGroup | str, None]:
+        lowered.append(at := ", ".join(n.line for n in body.nodes))
+        return (at, None) if body.nodes[0].op.name == "subtract" else default_launches(body, gpu)
+
+    groups = Groups(fb.device(GPU).backend.groups(fb.device(GPU)).gpu, lowering)
+
+    def of(op: str, line: str, *inputs: Aval) -> CompiledGroup | str:
+        body = Graph(list(inputs))
+        body.outputs = body.add(OPS[op], *range(len(inputs)), **({"axis": 0} if op == "take" else {}))
+        body.nodes[0] = replace(body.nodes[0], line=line)
+        return groups.of_body(body)
+
+    x, at = Aval((5,), fb.float32), Aval((2,), fb.int32)
+    assert of("add", "a.py:1", x, x) is of("add", "b.py:2", x, x)
+    taken = [of("take", line, x, at) for line in ("a.py:3", "b.py:4", "a.py:3")]
+    assert taken[0] is taken[2] is not taken[1]
+    assert [of("subtract", line, x, x) for line in ("a.py:5", "b.py:6", "a.py:5")] == ["a.py:5", "b.py:6", "a.py:5"]
+    assert lowered == ["a.py:1", "a.py:3", "b.py:4", "a.py:5", "b.py:6"]
 
 
 def test_compiled_shaders_of_dropped_programs_are_freed_but_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

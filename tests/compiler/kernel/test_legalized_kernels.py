@@ -41,7 +41,7 @@ from firebrick.compiler.kernel import (
 )
 from firebrick.compiler.kernel.intervals import Intervals
 from firebrick.compiler.kernel.ir import expressions, statements
-from firebrick.compiler.kernel.legalized import legalized
+from firebrick.compiler.kernel.legalized import _legalized, legalized
 from firebrick.compiler.kernel.scopes import Scope
 from firebrick.compiler.kernel.shorter_loops import iterations, shorter_loops
 from firebrick.compiler.naive import naive
@@ -52,7 +52,7 @@ from firebrick.core.dtypes import dtype
 from firebrick.core.errors import DTypeError, KernelCompileError, UnsupportedError
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, CPU, Capabilities
 from firebrick.scalar.expr import Expr, cast, const, local, minimum, walk
-from firebrick.scalar.legalize import missing
+from firebrick.scalar.legalize import legalize_values, missing
 
 BLOCK, PARTS = 12, 4
 FLAGS = [f.name for f in fields(Capabilities) if isinstance(getattr(CPU, f.name), bool) and f.name != "float16"]
@@ -484,3 +484,33 @@ def test_a_kernel_that_is_not_legalized_differs_on_a_target_that_misbehaves(name
             got, other = outcome(launch, launch.function)
         differs += other != fault or any(not np.array_equal(x, got[n]) for n, x in want.items())
     assert differs
+
+
+def test_a_statement_that_kernels_have_in_common_is_rewritten_once_for_each_range_of_its_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rewritten: list[tuple[int, int]] = []
+
+    def counted(roots: Any, capabilities: Capabilities, extents: Any, names: Any) -> Any:
+        rewritten.extend([names.bounds["n"]] if "n" in names.bounds else [])
+        return legalize_values(roots, capabilities, extents, names)
+
+    monkeypatch.setattr(f"{legalized.__module__}.legalize_values", counted)
+    _legalized.cache_clear()
+    n, m = ScalarParameter("n"), ScalarParameter("m")
+    y, z = ArrayParameter("y", "int32", "write"), ArrayParameter("z", "int32", "write")
+    product = Let("product", n.value * n.value)
+    store = Store("y", local("item", "int64"), cast(product.local >> 7, "int32"))
+
+    def text(name: str, most: int, *more: Any) -> str:
+        f = Function(name, (y, z), (n, m), "item", (product, *more, store))
+        return str(legalized(f, CONSERVATIVE_GPU, {"n": (0, most), "m": (0, 9), "item": (0, 9), "y": (0, 10), "z": (0, 10)}))
+
+    narrow = text("narrow", 9)
+    other = text("other", 9, Store("z", local("item", "int64"), cast(m.value, "int32")))
+    wide = text("wide", 1 << 30)
+    _legalized.cache_clear()
+    assert text("wide", 1 << 30) == wide
+    assert "product_low" not in narrow + other
+    assert "product_low" in wide
+    assert rewritten == [(0, 9), (0, 1 << 30), (0, 1 << 30)]

@@ -154,9 +154,10 @@ class Groups:
 
     def of_body(self, body: Graph) -> CompiledGroup | str:
         """The kernels of a group, or why there are none."""
-        lines = tuple(n.line for n in body.nodes)  # which faults report
+        lines = tuple(n.line for n in body.nodes if n.op.indexes is not None)  # which faults report
         key = "body", key_of(body), lines, config.compiled_with, config.tune, is_untuned()
-        found = self._kept(key, lambda: self._lowering(body, self.gpu), body)
+        refused = key, tuple(n.line for n in body.nodes)  # a reason may name lines of all nodes
+        found = self._kept(key, refused, lambda: self._lowering(body, self.gpu), body)
         if isinstance(found, CompiledGroup):
             collect(found.tuned)
         return found
@@ -168,20 +169,26 @@ class Groups:
         def lower() -> tuple[LoweredGroup | str, None]:
             return lowered_or_reason(lambda: lowered_view(view, source, result, driver)), None
 
-        return self._kept(("view", view, source, result), lower)
+        key = "view", view, source, result
+        return self._kept(key, key, lower)
 
     def _kept(
-        self, key: object, lower: Callable[[], tuple[LoweredGroup | str, Tuned | None]], body: Graph | None = None
-    ) -> CompiledGroup | str:  # fmt: skip
+        self,
+        key: object,
+        refused: object,
+        lower: Callable[[], tuple[LoweredGroup | str, Tuned | None]],
+        body: Graph | None = None,
+    ) -> CompiledGroup | str:
         with self._lock:
-            found = self._made.get(key) or self._alive.get(key)
+            found = self._made.get(key) or self._alive.get(key) or self._made.get(refused)
             if found is None:
                 made, tuned = lower()
                 found = made if isinstance(made, str) else CompiledGroup(self.gpu, made, tuned, body)
                 if isinstance(found, CompiledGroup):
                     self._alive[key] = found
-            self._made[key] = found
-            self._made.move_to_end(key)
+            at = refused if isinstance(found, str) else key
+            self._made[at] = found
+            self._made.move_to_end(at)
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
             return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NoReturn
 
 from firebrick.compiler.kernel.intervals import Interval, Intervals
@@ -41,7 +42,7 @@ from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.scalar.capabilities import Capabilities
-from firebrick.scalar.expr import Expr, bitcast, rewritten
+from firebrick.scalar.expr import Expr, bitcast, rewritten, walk
 from firebrick.scalar.legalize import legalize_values
 from firebrick.scalar.rewrite import made
 from firebrick.scalar.wide import WIDE, Bounds, KnownNames, Words, as_pair, bounds_of, fits_int32, saturated
@@ -179,7 +180,7 @@ class _Legalizer:
     def _statement(self, s: Statement) -> list[Statement]:
         now = {} if self._at is None else next(self._at)
         try:
-            values = _simplified(legalize_values(expressions(s), self._capabilities, (), KnownNames(now, self._words)))
+            values = self._values(expressions(s), now)
         except (DTypeError, UnsupportedError) as e:
             where = f", at {s.line}" if s.line else ""
             context = {**e.context, "kernel": self._function.name, "line": s.line}
@@ -211,6 +212,12 @@ class _Legalizer:
             case Shuffle():
                 return self._shuffle(s, values)
         return [s]
+
+    def _values(self, roots: Sequence[Expr], now: Interval) -> tuple[Expr | Words, ...]:
+        used = dict.fromkeys(str(e.value) for e in walk(roots) if e.op == "local")
+        bounds = tuple((name, now[name]) for name in used if name in now)
+        words = tuple((name, self._words[name]) for name in used if name in self._words)
+        return _legalized(tuple(roots), self._capabilities, bounds, words)
 
     def _let(self, s: Let, value: Expr | Words) -> Iterator[Statement]:
         words = self._words.get(s.name) if s.value.dtype in WIDE else None
@@ -251,11 +258,18 @@ class _Legalizer:
         return [replace(s, name=n, value=v, source=at) for n, v in zip(words, (pair.low, pair.high), strict=True)]
 
 
-def _simplified(values: Sequence[Expr | Words]) -> list[Expr | Words]:
-    """Expressions as their functions make them."""
+@lru_cache(maxsize=1024)  # kernels have many statements in common, such as those that compute positions
+def _legalized(
+    roots: tuple[Expr, ...],
+    capabilities: Capabilities,
+    bounds: tuple[tuple[str, Bounds], ...],
+    words: tuple[tuple[str, tuple[str, str]], ...],
+) -> tuple[Expr | Words, ...]:
+    """The values of a statement, as the functions of expressions make them; bounds and words are of names in it."""
+    values = legalize_values(roots, capabilities, (), KnownNames(dict(bounds), dict(words)))
     flat = [e for x in values for e in ((x.low, x.high) if isinstance(x, Words) else (x,))]
     rest = iter(rewritten(flat, lambda e, args: made(e.op, e.dtype, args, e.value)))
-    return [Words(next(rest), next(rest)) if isinstance(x, Words) else next(rest) for x in values]
+    return tuple(Words(next(rest), next(rest)) if isinstance(x, Words) else next(rest) for x in values)
 
 
 def _as_one(x: Expr | Words) -> Expr:
