@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kernels_on_gpu import gpu, in_kernels
 
-from firebrick.backends.webgpu import groups
+from firebrick.backends.webgpu import groups, lowering
 from firebrick.ops import OPS
 from firebrick.testing import EXCLUDED, conformance, engines
 from firebrick.testing.gradients import references_kept
@@ -20,7 +20,8 @@ WITHOUT_FLOAT64 = {"prod", "cumulative_prod", "cumulative_logsumexp"}
 HOSTED = ("linalg", "decomposition", "factorization", "fft")
 NAMES = [n for n in OPS if n not in EXCLUDED]
 KEPT = 2048
-"""Groups and pipelines that are kept when no program has them: cases of all ops share kernels for views, sums and updates."""
+"""Groups, shaders and pipelines that are kept when no program has them: cases of all ops share kernels for views, sums and
+updates."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,6 +31,7 @@ def _kept() -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch, references_kept():
         patch.setattr(groups, "_KEPT", KEPT)
+        patch.setattr(lowering, "_KEPT", KEPT)
         patch.setattr(gpu(), "_last", deque(gpu()._last, KEPT))
         yield
 

@@ -64,7 +64,7 @@ POLICY = FusionPolicy(
 """Every kernel pays: the alternative is the host."""
 _WITH_EMPTY = ("copy", "scatter", "search")
 """Kinds of kernels, some operands of which may have no elements: they read none of them."""
-_KEPT = 512
+_KEPT = 128
 """Maximum number of shaders that are kept."""
 
 
