@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from firebrick.core.errors import ArgumentError, ConfigError
+from firebrick.core.errors import ArgumentError, ConfigError, DataDependentError
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Module
 
@@ -21,6 +21,22 @@ class Updates(int):
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
+
+
+def updates(counter: Tensor) -> Updates:
+    """The number of updates done, which a counter has.
+
+    Raises:
+        DataDependentError: A graph is made, so the counter has no value.
+    """
+    try:
+        return Updates(counter)
+    except DataDependentError:
+        raise DataDependentError(
+            "optimizer.step is the number of updates done, which has no value while a graph is made",
+            "optimizer.step under jit",
+            "write optimizer.update(model, gradients) to update; optimizer.counter is the number as a tensor",
+        ) from None
 
 
 def no_parameters(model: Any) -> ConfigError:

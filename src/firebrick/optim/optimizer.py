@@ -40,7 +40,7 @@ from firebrick.graph.repeated import Repeats
 from firebrick.graph.replays import updated
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
-from firebrick.optim.answers import Updates, no_parameters
+from firebrick.optim.answers import no_parameters, updates
 from firebrick.optim.checks import check_beside, check_target, parameters_for
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups, plain_settings
 from firebrick.optim.rates import constant as constant_rate
@@ -473,7 +473,7 @@ class Optimizer(ABC):
     @property
     def step(self) -> int:
         """Number of updates done."""
-        return Updates(self._step)
+        return updates(self._step)
 
     @property
     def counter(self) -> Tensor:
