@@ -440,3 +440,10 @@ def test_the_number_of_updates_is_an_int_that_is_answered_when_called() -> None:
     assert type(pickle.loads(pickle.dumps(optimizer.step))) is int
     with pytest.raises(fb.ArgumentError, match=r"write optimizer\.update\(model, gradients\)"):
         optimizer.step()  # type: ignore[operator]
+
+
+def test_the_number_of_updates_under_jit_is_answered_with_how_to_update() -> None:
+    optimizer = optim.SGD(nn.Linear(2, 1), lr=0.1)
+    for use in (lambda o: o.step(), lambda o: o.step + 1):
+        with pytest.raises(fb.DataDependentError, match=r"optimizer\.update\(model, gradients\).* optimizer\.counter"):
+            fb.jit(use)(optimizer)
