@@ -12,6 +12,7 @@ from firebrick.ops.declare import COMPLEX, FLOATS
 from firebrick.testing import DESTINATIONS, EXCLUDED, LAYOUTS, assert_max_traces, cases, check_gradients, conformance, run_case
 from firebrick.testing.cases import samples_of
 from firebrick.testing.gradients import NO_DIFFERENCES, has_gradient
+from firebrick.testing.repeated import UNALIASED
 
 FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
 
@@ -44,6 +45,31 @@ def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int)
         assert report.ok, report
         # tests/backends/webgpu has the ops that webgpu leaves to the host
         assert device == "webgpu" or report.fallbacks == set(), "no op may run on the host instead"
+
+
+WITHOUT_PLANS = {"cast", "nextafter", "random_uniform"}
+"""Ops with a parameter that is no plain value, or a reference of their own, whose kernels no engine keeps."""
+THIRDS, PARTS = 3, 8
+"""In each run, engines with plans repeat a third of the ops each, and other engines an eighth; another seed takes others."""
+
+
+def test_every_op_that_is_repeated_agrees_with_its_reference_and_with_its_first_call(device: str, seed: int) -> None:
+    names = [n for n in OPS if n not in EXCLUDED]
+    some = names[seed % PARTS :: PARTS]
+    if device not in HOSTS:
+        report = conformance(device, some, subset="turns", seed=seed, modes=["repeated"])
+        assert report.ok, report
+        assert not device.startswith("torch") or len(report.ways["fast"]) > 4
+        return
+    own = names[(HOSTS.index(device) + seed) % THIRDS :: THIRDS]
+    report = conformance(device, own, subset="turns", seed=seed, modes=["repeated"])
+    assert report.ok, report
+    assert report.ways["plan"] == set(own) - WITHOUT_PLANS
+    rules = {n for n in own if OPS[n].differentiable}
+    assert report.ways["replay"] | report.ways["whole pass"] == rules
+    assert len(report.ways["fast"]) > 12
+    report = conformance(device, some[HOSTS.index(device) :: 4], subset="turns", seed=seed, modes=["repeated jit"])
+    assert report.ok, report
 
 
 @pytest.mark.soak
@@ -162,7 +188,7 @@ def test_cases_of_a_sample_are_runs_of_the_same_programs() -> None:
 def test_the_choice_of_cases_is_one_of_those_that_there_are() -> None:
     for settings, text in (
         ({"subset": "some"}, "subset is one of pairwise, full, thin, turns"),
-        ({"modes": ["eager", "lazy"]}, "modes are eager and jit\nReceived: lazy"),
+        ({"modes": ["eager", "lazy"]}, "modes are eager, jit, repeated, repeated jit\nReceived: lazy"),
         ({"ops": ["add", "subtrac"]}, "ops are names of the op table\nReceived: subtrac"),
     ):
         with pytest.raises(ConfigError, match=text):
@@ -191,5 +217,26 @@ def test_the_subset_uses_every_layout_and_destination_of_every_op(seed: int) -> 
         assert {c.destination for c in found} == set(DESTINATIONS) or name == "conv"
 
 
+def test_operations_that_are_repeated_have_no_destination_and_other_samples_in_between() -> None:
+    found = list(cases("numpy", ["sum"], ["float32", "int32"], subset="full", modes=["repeated"]))
+    assert {c.destination for c in found} == {"none"}
+    assert {c.layout for c in found} == set(LAYOUTS)
+    for c in found:
+        same, form = [], [(x.shape, x.dtype) for x in c.sample.inputs]
+        for other in c.others:
+            differs = [(x.shape, x.dtype) for x in other.inputs] != form
+            same.append((differs, other.params != c.sample.params))
+            assert (
+                differs or same[-1][1] or c.sample.inputs[0].size < 2 or other.inputs[0].tolist() != c.sample.inputs[0].tolist()
+            )
+        assert (True, False) in same
+        assert any(differs for differs, _ in same)
+    assert any(
+        (False, True) in [(x.inputs[0].shape != c.sample.inputs[0].shape, x.params != c.sample.params) for x in c.others]
+        for c in found
+    )
+    assert all(c.others == () for c in cases("numpy", ["sum"], ["float32"], modes=["eager", "jit"]))
+
+
 def test_what_has_no_cases_says_why() -> None:
-    assert all(name in OPS and len(reason) > 10 for name, reason in (EXCLUDED | NO_DIFFERENCES).items())
+    assert all(name in OPS and len(reason) > 10 for name, reason in (EXCLUDED | NO_DIFFERENCES | UNALIASED).items())

@@ -5,6 +5,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends.registry import engines as engine_names
+from firebrick.core import planned
 from firebrick.core.op import Sample
 from firebrick.testing import cases, check_gradients, conformance, faults, gradients, run_cases
 from firebrick.testing.gradients import _top, has_gradient
@@ -71,6 +72,110 @@ def test_an_executable_that_writes_its_operand_is_reported() -> None:
     with faults.planted(faults.writes_operand("relu"), programs=True) as device:
         report = conformance(device, ["relu"], ["float64"], modes=["jit"])
     assert any("operand 0 changed" in v.message for v in report.failures), report
+
+
+# cast has a dtype for a parameter, and no plans
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [e for e in faults.EXAMPLES if e[1] != "cast"],
+    ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
+)
+def test_a_fault_of_repeated_operations_alone_is_reported_by_the_name_of_its_op(fault: faults.Fault, name: str) -> None:
+    with faults.planted(fault, repeats=True) as device:
+        assert conformance(device, [name], subset="turns", modes=["jit"]).ok
+        report = conformance(device, [name, "logical_and", "take"], subset="turns", modes=["repeated"])
+    assert report.failed_ops == {name}, report
+    assert {v.mode for v in report.failures} == {"repeated"}
+    assert " repeated: FAILED" in str(report)
+
+
+def _scalar_without_axes(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+    return right(op, inputs, params, out)[()]
+
+
+def _of_other_parameters() -> faults.Fault:
+    kept: dict[object, object] = {}
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        key = op.name, tuple((x.shape, x.dtype) for x in inputs)
+        return kept.setdefault(key, right)(op, inputs, params, out)
+
+    return fault
+
+
+def _of_other_values() -> faults.Fault:
+    kept: dict[object, np.ndarray] = {}
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        key = op.name, repr(params), tuple((x.shape, x.dtype) for x in inputs)
+        if key not in kept:
+            kept[key] = right(op, inputs, params, out)
+        return kept[key].copy()
+
+    return fault
+
+
+def _into_one_buffer() -> faults.Fault:
+    kept: dict[object, np.ndarray] = {}
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        result = right(op, inputs, params, out)
+        buffer = kept.setdefault((op.name, result.shape, result.dtype), np.empty_like(result))
+        buffer[...] = result
+        return buffer
+
+    return fault
+
+
+def _copied(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+    return np.array(right(op, inputs, params, out))
+
+
+def _flat(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+    return right(op, inputs, params, out).reshape(-1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "text"),
+    [
+        (_scalar_without_axes, "slice", "is held as <class 'numpy.float32'>, not <class 'numpy.ndarray'>"),
+        (_of_other_parameters(), "cumulative_sum", "is off by"),
+        (_of_other_values(), "exp", "is off by"),
+        (_into_one_buffer(), "multiply", "other bits"),
+        (_copied, "permute", "views other memory than that of the general path"),
+        (_flat, "tanh", "none of the planned shape"),
+        (faults.shares_memory("abs"), "abs", "output array is read-only"),
+    ],
+    ids=["scalar", "parameters", "values", "buffer", "copy", "shape", "memory"],
+)
+def test_a_kernel_that_is_kept_for_what_it_does_not_fit_is_reported(fault: faults.Fault, name: str, text: str) -> None:
+    with faults.planted(fault, repeats=True) as device:
+        report = conformance(device, [name], ["float32"], modes=["repeated"])
+    assert any(text in v.message for v in report.failures), report
+
+
+@pytest.mark.parametrize(("left_out", "name"), [("params", "cumulative_sum"), ("shapes", "sum")])
+def test_a_plan_that_serves_other_parameters_or_shapes_is_reported(
+    left_out: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = planned.key_of
+
+    def key_of(op, inputs, params):  # type: ignore[no-untyped-def]
+        key = right(op, inputs, {} if left_out == "params" else params)
+        return key if left_out == "params" else tuple(part for part in key if not isinstance(part, tuple))
+
+    assert conformance("numpy", [name], ["float32"], modes=["repeated"]).ok
+    monkeypatch.setattr(planned, "key_of", key_of)
+    report = conformance("numpy", [name], ["float32"], modes=["repeated"])
+    assert any("a repeated result is off by" in v.message for v in report.failures), report
+
+
+@pytest.mark.parametrize("name", ["exp", "multiply", "layer_norm"])
+def test_a_gradient_rule_that_is_replayed_with_its_first_operands_is_reported(name: str) -> None:
+    with faults.stale_replays() as device:
+        assert conformance(device, [name], ["float32"], modes=["eager"]).ok
+        report = conformance(device, [name], ["float32"], modes=["repeated"])
+    assert any("a repeated gradient has other bits" in v.message for v in report.failures), report
 
 
 def test_destinations_that_read_zero_are_reported_for_every_op_that_has_one() -> None:

@@ -71,6 +71,7 @@ def test_values_of_views_of_a_tensor_without_axes_are_arrays(device: str) -> Non
             y = view()
             assert type(y.numpy()) is np.ndarray
             assert fb.read([y])[0].reshape(()) == 3.0
+            assert y.storage.base is x.storage
 
 
 def test_equal_parameters_of_other_types_have_plans_of_their_own() -> None:

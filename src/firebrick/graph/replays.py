@@ -119,6 +119,8 @@ class Programs:
         return None if isinstance(entry, int) else entry
 
     def __len__(self) -> int:
+        if self._settings is not config.compiled_with:
+            return 0
         return sum(type(entry) is Replay for entry in self._entries.values())
 
 

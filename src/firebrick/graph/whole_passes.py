@@ -119,6 +119,8 @@ class Passes:
         self._settings = config.compiled_with
 
     def __len__(self) -> int:
+        if self._settings is not config.compiled_with:
+            return 0
         return sum(type(entry) is WholePass for entry in self._entries.values())
 
     def run(

@@ -105,9 +105,10 @@ def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, shape)
 
 
-def key_of(starts: Any, stops: Any, steps: Any) -> tuple[slice, ...]:
-    """The Python slices of a normalised slice."""
-    return tuple(slice(a, None if c < 0 and b < 0 else b, c) for a, b, c in zip(starts, stops, steps, strict=True))
+def key_of(starts: Any, stops: Any, steps: Any) -> tuple[Any, ...]:
+    """The Python slices of a normalised slice; without axes, the key for which NumPy returns a view, not a scalar."""
+    found = tuple(slice(a, None if c < 0 and b < 0 else b, c) for a, b, c in zip(starts, stops, steps, strict=True))
+    return found or (...,)
 
 
 def _infer_slice(x: Any, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Aval:
@@ -163,7 +164,7 @@ def _view_slice(x: View, slot: int, to: Shape, *, starts: Any, stops: Any, steps
 @_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=_view_slice, index_map=index_maps.slice_, batch=batch_rules.sliced)
 def slice_(x: Array, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Array:
     """Elements starts, starts + steps, … before stops, along every axis; ``shape`` drops and adds axes of size 1."""
-    found = x[key_of(starts, stops, steps)]
+    found: Array = x[key_of(starts, stops, steps)]
     return found if shape is None else found.reshape(shape)
 
 

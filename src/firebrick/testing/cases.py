@@ -31,8 +31,9 @@ from firebrick.testing.report import named
 DESTINATIONS = ("none", "fresh", "viewed", "aliased")
 """No ``out=``; one that nobody else sees; one with an earlier view alive; an operand."""
 
-MODES = ("eager", "jit")
-"""Run at once; traced into a graph of one operation, and run by what the engine makes of it."""
+MODES = ("eager", "jit", "repeated", "repeated jit")
+"""Run at once; traced into a graph of one operation, and run by what the engine makes of it; and both many times in a row,
+among calls with other operands."""
 
 SUBSETS = ("pairwise", "full", "thin", "turns")
 
@@ -52,9 +53,10 @@ class Case:
         number: Number of the sample among those of the op and dtype.
         layout: Memory layout of the operands, one of ``LAYOUTS``.
         destination: What ``out=`` is, one of ``DESTINATIONS``.
-        mode: How it runs: "eager" or "jit".
+        mode: How it runs, one of ``MODES``.
         index: Number of the case in the run.
         programs: Functions under ``jit`` by name, which all cases of a sample share.
+        others: Samples for calls in between, where the operation is repeated.
 
     Example:
         >>> from firebrick.testing import cases
@@ -72,11 +74,22 @@ class Case:
     mode: str = "eager"
     index: int = 0
     programs: dict[str, Any] = field(default_factory=dict, repr=False)
+    others: tuple[Sample, ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:
         """``add float32 'row' strided out=aliased jit``."""
         return named(self.op.name, self.dtype, self.sample.name, self.layout, self.destination, self.mode)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it runs by executables of graphs."""
+        return self.mode.endswith("jit")
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it runs many times in a row."""
+        return self.mode.startswith("repeated")
 
     @cached_property
     def avals(self) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
@@ -137,7 +150,7 @@ def cases(
         raise ConfigError(f"subset is one of {', '.join(SUBSETS)}", repr(subset), "use one of these")
     modes = MODES if modes is None else tuple(modes)
     if unknown := set(modes) - set(MODES):
-        raise ConfigError(f"modes are {' and '.join(MODES)}", ", ".join(sorted(unknown)), "use these")
+        raise ConfigError(f"modes are {', '.join(MODES)}", ", ".join(sorted(unknown)), "use these")
     home = find_device(device)
     wanted = None if dtypes is None else set(dtypes)
     index = 0
@@ -149,12 +162,14 @@ def cases(
             for number, sample in enumerate(samples_of(op, dtype, seed))
             if storable(home, op, sample)
         ]
+        others = _Others(home, op, rows, seed)
         rows = thinned(rows, subset) if subset in _CLASSES else rows
         for mode in modes:
             programs: dict[tuple[str, int], dict[str, Any]] = {}
             for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed, mode):
                 shared = programs.setdefault((dtype, number), {})
-                yield Case(home, op, dtype, sample, number, layout, destination, mode, index, shared)
+                between = others.of(dtype, number, sample) if mode.startswith("repeated") else ()
+                yield Case(home, op, dtype, sample, number, layout, destination, mode, index, shared, between)
                 index += 1
 
 
@@ -165,6 +180,44 @@ def storable(device: Device, op: Op, sample: Sample) -> bool:
 
 
 Row = tuple[str, int, Sample]
+
+
+class _Others:
+    """What calls between those of a sample use: the same operation with other values, parameters, shapes and dtypes.
+
+    Args:
+        device: Device.
+        op: The operation.
+        rows: All that the device stores.
+        seed: Of the samples.
+    """
+
+    def __init__(self, device: Device, op: Op, rows: list[Row], seed: int) -> None:
+        self._device, self._op, self._rows, self._seed = device, op, rows, seed
+        self._redrawn: dict[str, list[Sample]] = {}
+
+    def of(self, dtype: str, number: int, sample: Sample) -> tuple[Sample, ...]:
+        """For a sample, as far as there are such: one that differs in values alone, one in parameters, in shapes with these
+        parameters and with any, and in dtypes."""
+        if dtype not in self._redrawn:
+            self._redrawn[dtype] = samples_of(self._op, dtype, self._seed + 1)
+        ins, params, alike = _form(sample), repr(sample.params), self._redrawn[dtype][number : number + 1]
+        found = [s for s in alike if _form(s) == ins and repr(s.params) == params]
+        at = next(i for i, row in enumerate(self._rows) if row[:2] == (dtype, number))
+        turned = self._rows[at + 1 :] + self._rows[:at]
+        differing: tuple[Callable[[Row], bool], ...] = (
+            lambda row: row[0] == dtype and _form(row[2]) == ins and repr(row[2].params) != params,
+            lambda row: row[0] == dtype and _form(row[2]) != ins and repr(row[2].params) == params,
+            lambda row: row[0] == dtype and _form(row[2]) != ins,
+            lambda row: row[0] != dtype and row[1] == number,
+        )
+        for differs in differing:
+            found += [row[2] for row in turned if differs(row) and not any(row[2] is s for s in found)][:1]
+        return tuple(found)
+
+
+def _form(sample: Sample) -> list[Any]:
+    return [(x.shape, x.dtype) for x in sample.inputs]
 
 
 def _class_of(dtype: str) -> str:
@@ -205,7 +258,7 @@ def thinned(rows: list[Row], subset: str = "thin") -> list[Row]:
 def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Iterator[tuple[Row, str, str]]:
     possible = []
     for _, _, sample in rows:
-        destinations = _possible(op, sample)
+        destinations = ["none"] if mode.startswith("repeated") else _possible(op, sample)
         possible.append([(layout, d) for layout in LAYOUTS for d in destinations])
     if subset == "full":
         yield from ((row, *o) for row, os in zip(rows, possible, strict=True) for o in os)

@@ -2,14 +2,15 @@
 
 Of each case it is checked that values, dtype, shape and device are right however they are read, and read at once; that
 operands, earlier results and earlier views stay as they were; that a result shares no memory with its operands that
-anyone could notice; that a destination is rebound; and that gradients agree with those in float64.
+anyone could notice; that a destination is rebound; and that gradients agree with those in float64. ``testing.repeated``
+checks operations that run again and again, which engines run in faster ways.
 
 A check is a generator, which yields the tensors whose values it needs next: those of several cases are read with one wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -20,51 +21,33 @@ from firebrick.backends.dispatch import read
 from firebrick.backends.fallback import explain_fallbacks
 from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
-from firebrick.core.bind import binary, bind, unary
+from firebrick.core.bind import binary, unary
 from firebrick.core.config import config
-from firebrick.core.device import Device
-from firebrick.core.dtypes import DType, bfloat16
-from firebrick.core.hooks import hooks
+from firebrick.core.dtypes import bfloat16
 from firebrick.core.tensor import Tensor
-from firebrick.graph import jit
-from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.declare import Array
 from firebrick.testing.cases import Case, cases
-from firebrick.testing.gradients import compare, has_gradient, references_kept
-from firebrick.testing.layouts import of_operand, place, values_in
+from firebrick.testing.checks import (
+    Check,
+    Run,
+    Wrong,
+    check_unchanged,
+    filled,
+    filler,
+    one_of,
+    overwrite,
+    placed,
+    require,
+    runner,
+    same_bits,
+)
+from firebrick.testing.gradients import compare, has_gradient, pulled, references_kept
+from firebrick.testing.repeated import check_repeated
 from firebrick.testing.report import Report, Verdict
 
 _TOGETHER = 32
 """Maximum number of cases whose values are read with one wait."""
-
-Check = Generator[Sequence[Tensor], Sequence[Array], Any]
-"""A check: it yields tensors, and is sent their values."""
-
-
-class _Wrong(Exception):
-    """A check of a case failed."""
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise _Wrong(what)
-
-
-Run = Callable[[tuple[Tensor, ...], Tensor | None], tuple[Tensor, ...]]
-
-
-def _runner(case: Case) -> Run:
-    """A function of operands and a destination that runs a case; under ``jit`` all its calls, and those of other cases of the
-    sample with such operands, are runs of one executable."""
-    name, params = case.op.name, case.sample.params
-
-    def run(operands: tuple[Tensor, ...], out: Tensor | None) -> tuple[Tensor, ...]:
-        result = bind(OPS[name], operands, params, out)
-        return result if isinstance(result, tuple) else (result,)
-
-    return run if case.mode == "eager" else case.programs.setdefault("op", jit(run))
-
 
 # reading
 
@@ -100,10 +83,6 @@ def _readable(way: str, t: Tensor) -> bool:
     return True
 
 
-def _same_bits(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
 def _read_all(t: Tensor, first: int) -> Check:
     """The values, after checking that every way of reading shows them; way number ``first`` is the first to read."""
     names = list(_WAYS)
@@ -114,46 +93,18 @@ def _read_all(t: Tensor, first: int) -> Check:
             by = _WAYS[name]
             shown[name] = (yield [t])[0] if by is None else by(t)
     host = shown.pop("numpy()")
-    _require(not host.flags.writeable, "numpy() must be read-only")
+    require(not host.flags.writeable, "numpy() must be read-only")
     text = shown.pop("repr", None)
     if text is not None:
         body = np.array2string(host, separator=", ", prefix="tensor(", threshold=100)
-        _require(str(text).startswith(f"tensor({body}, dtype={t.dtype.name}"), f"printing shows {text}, not {body}")
+        require(str(text).startswith(f"tensor({body}, dtype={t.dtype.name}"), f"printing shows {text}, not {body}")
     for way, array in shown.items():
-        _require(array.shape == host.shape, f"{way} shows shape {array.shape}, numpy() {host.shape}")
-        _require(_same_bits(array, host), f"{way} shows other values than numpy()")
+        require(array.shape == host.shape, f"{way} shows shape {array.shape}, numpy() {host.shape}")
+        require(same_bits(array, host), f"{way} shows other values than numpy()")
     return host
 
 
-# writing
-
-
-def _filled(aval: Aval) -> Array:
-    return np.full(aval.shape, 3).astype(aval.dtype.np)
-
-
-def _filler(aval: Aval, device: Device) -> Tensor:
-    made: Tensor = hooks.from_host(_filled(aval), device)
-    return made
-
-
-def _scalar(dt: DType) -> Any:
-    return True if dt.kind == "bool" else 1
-
-
-def _overwrite(t: Tensor) -> None:
-    """Make another op write into the memory of ``t`` if it is allowed to."""
-    other = _filler(t.aval, t.device)
-    if t.dtype.kind == "storage":
-        bind(OPS["where"], (True, other, other), {}, t)
-    else:
-        bind(OPS["logical_xor" if t.dtype.kind == "bool" else "add"], (other, other), {}, t)
-
-
-def _check_unchanged(what: str, tensors: Sequence[Tensor], arrays: Sequence[Array]) -> Check:
-    if tensors:
-        for i, (found, a) in enumerate(zip((yield tensors), arrays, strict=True)):
-            _require(_same_bits(found, a), f"{what} {i} changed")
+# checking
 
 
 def _destination(case: Case, operands: tuple[Tensor, ...], avals: tuple[Aval, ...]) -> Tensor | None:
@@ -161,33 +112,31 @@ def _destination(case: Case, operands: tuple[Tensor, ...], avals: tuple[Aval, ..
         return None
     if case.destination == "aliased":
         return next(t for t in operands if t.aval == avals[0])
-    return _filler(avals[0], case.device)
+    return filler(avals[0], case.device)
 
 
 def _check(case: Case) -> Check:
-    """Check one case; returns the worst deviation of its values and of its gradients."""
+    """Check one case; returns the worst deviation of its values and of its gradients, and no ways of ``Verdict.ways``."""
     op, params = case.op, case.sample.params
-    places = [of_operand(case.layout, i) for i in range(len(case.sample.inputs))]
-    arrays = tuple(map(values_in, places, case.sample.inputs))
-    operands = tuple(place(p, a, case.device) for p, a in zip(places, arrays, strict=True))
-    yield from _check_unchanged("building the layout: operand", operands, arrays)
+    arrays, operands = placed(case)
+    yield from check_unchanged("building the layout: operand", operands, arrays)
     avals = case.avals[1]
-    run = _runner(case)
+    run = runner(case)
     slope = 0.0
     if has_gradient(op, case.sample):
-        found = yield from compare(case, arrays, [t.detach() for t in operands])
-        _require(found.ok, f"the gradient is off by {found}")
+        found = yield from compare(case, arrays, pulled(case, operands))
+        require(found.ok, f"the gradient is off by {found}")
         slope = found.units
-        yield from _check_unchanged("the gradient: operand", operands, arrays)
+        yield from check_unchanged("the gradient: operand", operands, arrays)
 
     out = _destination(case, operands, avals)
     earlier = (out[...], out.detach()) if out is not None and case.destination == "viewed" else ()
     results = run(operands, out)
 
-    _require(len(results) == len(avals), f"{len(results)} results instead of {len(avals)}")
+    require(len(results) == len(avals), f"{len(results)} results instead of {len(avals)}")
     for t, aval in zip(results, avals, strict=True):
-        _require(t.aval == aval, f"the result is {t.aval}, not {aval}")
-        _require(t.device is case.device, f"the result is on {t.device}")
+        require(t.aval == aval, f"the result is {t.aval}, not {aval}")
+        require(t.device is case.device, f"the result is on {t.device}")
     hosts = []
     for t in results:
         hosts.append((yield from _read_all(t, case.index)))
@@ -195,16 +144,16 @@ def _check(case: Case) -> Check:
     want = run_reference(op, arrays, params)
     flushes = case.device.backend.flushes_denormals(case.device)
     worst = check_results(op, arrays, params, tuple(hosts), want, case.sample.edges, flushes)
-    _require(worst.ok, f"the result is off by {worst}")
+    require(worst.ok, f"the result is off by {worst}")
 
     if out is not None:
-        _require(results[0] is out, "out= must be the result")
-    yield from _check_unchanged("the destination's earlier view", earlier, [_filled(avals[0])] * len(earlier))
+        require(results[0] is out, "out= must be the result")
+    yield from check_unchanged("the destination's earlier view", earlier, [filled(avals[0])] * len(earlier))
     others = [i for i, t in enumerate(operands) if t is not out]
-    yield from _check_unchanged("operand", [operands[i] for i in others], [arrays[i] for i in others])
+    yield from check_unchanged("operand", [operands[i] for i in others], [arrays[i] for i in others])
     if out is None:
         yield from _check_apart(case, run, operands, arrays, results, kept)
-    return worst.units, slope
+    return worst.units, slope, frozenset()
 
 
 def _check_apart(
@@ -213,48 +162,49 @@ def _check_apart(
 ) -> Check:  # fmt: skip
     """Check that results and operands share nothing that anyone can notice, and that the fast path gives the same bits."""
     op = case.op
-    if case.mode == "eager" and op.fusion == "map" and not case.sample.params and len(operands) < 3:
+    if not case.compiled and op.fusion == "map" and not case.sample.params and len(operands) < 3:
         fast = binary(op, *operands) if len(operands) == 2 else unary(op, *operands)
-        _require(_same_bits((yield [fast])[0], kept[0]), "the fast path gives other bits than the general one")
+        require(same_bits((yield [fast])[0], kept[0]), "the fast path gives other bits than the general one")
     for found, first in zip((yield run(operands, None)), kept, strict=True):
-        _require(_same_bits(found, first), "the same op on the same operands gives other bits the second time")
+        require(same_bits(found, first), "the same op on the same operands gives other bits the second time")
     for t in run(operands, None):
-        _overwrite(t)
-    yield from _check_unchanged("reusing the memory of a result: operand", operands, arrays)
-    yield from _check_unchanged("reusing the memory of another result: result", results, kept)
+        overwrite(t)
+    yield from check_unchanged("reusing the memory of a result: operand", operands, arrays)
+    yield from check_unchanged("reusing the memory of another result: result", results, kept)
     changed = results[0].detach()
-    changed[...] = _scalar(changed.dtype)
-    yield from _check_unchanged("assigning to a result: operand", operands, arrays)
+    changed[...] = one_of(changed.dtype)
+    yield from check_unchanged("assigning to a result: operand", operands, arrays)
     rebound = operands[0].detach()
-    rebound[...] = _scalar(rebound.dtype)
-    yield from _check_unchanged("assigning to an operand: operand", operands, arrays)
-    yield from _check_unchanged("assigning to an operand: result", results, kept)
+    rebound[...] = one_of(rebound.dtype)
+    yield from check_unchanged("assigning to an operand: operand", operands, arrays)
+    yield from check_unchanged("assigning to an operand: result", results, kept)
 
 
 class _Running:
     """A case that is being checked: what its check waits for, and its verdict at the end."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.check, self.wanted = case, _check(case), list[Tensor]()
+        self.case, self.wanted = case, list[Tensor]()
+        self.check = check_repeated(case) if case.repeated else _check(case)
         self.verdict: Verdict | None = None
         self.go(lambda: next(self.check))
 
     def go(self, step: Callable[[], Sequence[Tensor]]) -> None:
         """Go on to the next values that are needed, or to the end. Whatever goes wrong is in the verdict."""
-        case, units, slope, message = self.case, 0.0, 0.0, ""
+        case, units, slope, ways, message = self.case, 0.0, 0.0, frozenset[str](), ""
         try:
             with config.scope(fallback="silent"):
                 self.wanted = list(step())
             return
         except StopIteration as e:
-            units, slope = e.value
-        except _Wrong as e:
+            units, slope, ways = e.value
+        except Wrong as e:
             message = str(e)
         except Exception as e:  # noqa: BLE001 - an engine may raise anything, and the verdict says what
             message = f"{type(e).__name__}: {e}"
         self.verdict = Verdict(
             not message, case.op.name, case.dtype, case.sample.name, case.layout, case.destination, units, message, slope,
-            case.mode,
+            case.mode, ways,
         )  # fmt: skip
 
     def read(self) -> None:
@@ -347,7 +297,8 @@ def conformance(
         subset: ``"pairwise"`` (seconds), ``"full"`` (many minutes), ``"thin"`` (half of pairwise) or ``"turns"`` (a third); see
             ``cases``.
         seed: Of the samples and of the choice of layouts and destinations.
-        modes: ``"eager"`` (each operation at once), ``"jit"`` (by executables of graphs of one operation); both by default.
+        modes: ``"eager"`` (each operation at once), ``"jit"`` (by executables of graphs of one operation), ``"repeated"`` and
+            ``"repeated jit"`` (the same many times in a row, among calls with other operands); all by default.
 
     Returns:
         Counts, worst deviations by op, and the failures with their names.

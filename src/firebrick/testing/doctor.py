@@ -223,7 +223,7 @@ def _rules(ops: list[str] | None, seed: int) -> Iterator[Finding]:
 
 
 def _conformance(home: Device, ops: list[str] | None, seed: int) -> Iterator[Finding]:
-    report = conformance(home, ops, seed=seed)
+    report = conformance(home, ops, seed=seed, modes=["eager", "jit"])
     for name in sorted(report.failed_ops):
         failed = [v for v in report.failures if v.op == name]
         kinds = ", ".join(sorted({v.dtype for v in failed}))

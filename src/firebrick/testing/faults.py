@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,9 +100,68 @@ class FaultyPrograms(FaultyBackend):
         return call(lambda *natives: self.fault(self.execute, op, natives, params, None), len(operands), {})
 
 
+class FaultyRepeats(HostBackend):
+    """A host engine that is sound when it runs an operation for the first times, and whose kernels that are kept for later
+    calls, in plans and on the fast path, go through a fault."""
+
+    engine = ENGINE
+    platforms = (ENGINE,)
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def _faulty(self, kernel: Callable[..., Any] | None, op: Op, params: dict[str, Any]) -> Callable[..., Any] | None:
+        if kernel is None:
+            return None
+        return lambda *natives: self.fault(lambda op, inputs, params, out: kernel(*inputs), op, natives, params, None)
+
+    def fast_kernel(self, op: Op, dtypes: tuple[Any, ...]) -> Callable[..., Any] | None:
+        return self._faulty(super().fast_kernel(op, dtypes), op, {})
+
+    def kept_kernel(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device
+    ) -> Callable[..., Any] | None:  # fmt: skip
+        return self._faulty(super().kept_kernel(op, operands, params, results, device), op, params)
+
+
+class StaleReplays(HostBackend):
+    """A host engine whose programs of gradient rules give their first results again, whatever they are called with."""
+
+    engine = ENGINE
+    platforms = (ENGINE,)
+
+    def replay(self, graph: Graph, device: Device, large: bool) -> Executable:
+        right, first = super().replay(graph, device, large), list[Any]()
+
+        def stale(operands: Any) -> Any:
+            first[:] = first or [right(operands)]
+            return [np.array(r) for r in first[0]]
+
+        return cast(Executable, stale)
+
+
 @contextmanager
-def planted(fault: Fault, *, programs: bool = False) -> Iterator[Device]:
-    """A device of an engine with any fault, in all that it runs or in compiled programs only.
+def stale_replays() -> Iterator[Device]:
+    """A device of an engine whose repeated gradients are those of the first operands.
+
+    Example:
+        >>> from firebrick.testing import faults
+        >>> with faults.stale_replays() as device:
+        ...     device.name
+        'faulty:0'
+    """
+    register_backend(StaleReplays())
+    try:
+        yield find_device(ENGINE)
+    finally:
+        unregister_backend(ENGINE)
+
+
+@contextmanager
+def planted(fault: Fault, *, programs: bool = False, repeats: bool = False) -> Iterator[Device]:
+    """A device of an engine with any fault, in all that it runs, in compiled programs only, or in kernels that are kept for
+    repeated operations only.
 
     Example:
         >>> import firebrick as fb
@@ -112,7 +171,7 @@ def planted(fault: Fault, *, programs: bool = False) -> Iterator[Device]:
         ...     (x + x).tolist()
         [0.0, 0.0]
     """
-    register_backend(FaultyPrograms(fault) if programs else FaultyBackend(fault))
+    register_backend((FaultyPrograms if programs else FaultyRepeats if repeats else FaultyBackend)(fault))
     try:
         yield find_device(ENGINE)
     finally:

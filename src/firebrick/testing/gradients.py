@@ -130,24 +130,30 @@ def _magnitudes(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], cotan
     return [[g.numpy() for g in gradients] for gradients in found]
 
 
+def _drawn_cotangent(case: Case) -> Array:
+    out = next(a for a in case.avals[1] if a.dtype.is_inexact)
+    return values(np.random.default_rng(case.number), out.dtype.name, out.shape, -1, 1)
+
+
+def pulled(case: Case, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The gradients that an engine computes for a case, of the inexact operands."""
+    pull = partial(_pull_of, case.op.name, case.sample.params)
+    pull = case.programs.setdefault("pull", jit(pull)) if case.compiled else pull
+    return pull([t.detach() for t in operands], hooks.from_host(_drawn_cotangent(case), case.device))
+
+
 def compare(
-    case: Case, arrays: tuple[Array, ...], operands: list[Tensor]
+    case: Case, arrays: tuple[Array, ...], got: tuple[Tensor, ...]
 ) -> Generator[Sequence[Tensor], Sequence[Array], Deviation]:
     """The worst deviation of the gradients on an engine, at its own dtype, from those in float64 on ``numpy``.
 
-    A generator, which yields the gradients and is sent their values.
+    A generator, which yields the gradients, ``pulled``, and is sent their values.
 
     Errors are relative to the largest element of the operand's gradient, of that with |cotangent| in place of the cotangent
     (a rule may sum), and of whatever else the op's own scale says: of a normalisation over equal elements, such as those of a
     broadcast operand, the terms of a rule are as large as 1 / √eps and cancel.
     """
-    op, params = case.op, case.sample.params
-    out = next(a for a in case.avals[1] if a.dtype.is_inexact)
-    rng = np.random.default_rng(case.number)
-    u = values(rng, out.dtype.name, out.shape, -1, 1)
-    pull = partial(_pull_of, op.name, params)
-    pull = pull if case.mode == "eager" else case.programs.setdefault("pull", jit(pull))
-    got = pull(operands, hooks.from_host(u, case.device))
+    op, params, u = case.op, case.sample.params, _drawn_cotangent(case)
     reference = _reference(op, arrays, params, u)
     floor = max(map(_top, (*arrays, u))) if op.scale not in ("result", "operands") else 0.0
     if callable(op.scale) and "eps" in params:  # terms divided by a spread, √eps at least

@@ -26,7 +26,9 @@ class Verdict:
         units: The worst deviation, in units of eps · scale.
         message: What was expected and received; empty if it holds.
         gradient_units: The worst deviation of the gradient.
-        mode: "eager" or "jit".
+        mode: One of ``cases.MODES``.
+        ways: How the engine ran the operation when it was repeated: by a "plan", by a "fast" kernel, and its gradient rule as a
+            "replay" or in a "whole pass"; empty in other modes.
 
     Example:
         >>> from firebrick.testing import cases, run_case
@@ -44,6 +46,7 @@ class Verdict:
     message: str = ""
     gradient_units: float = 0.0
     mode: str = "eager"
+    ways: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         state = f"ok, {self.units:.3g} units" if self.ok else f"FAILED: {self.message}"
@@ -62,6 +65,7 @@ class Report:
         worst_gradient: The same of its gradient.
         failures: Cases that failed.
         fallbacks: Ops that ran on the host, because the engine lacks them.
+        ways: The ops that ran in each of the ways of ``Verdict.ways``.
 
     Example:
         >>> from firebrick.testing import conformance
@@ -77,6 +81,7 @@ class Report:
     worst_gradient: dict[str, float] = field(default_factory=dict)
     failures: list[Verdict] = field(default_factory=list)
     fallbacks: set[str] = field(default_factory=set)
+    ways: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -95,6 +100,8 @@ class Report:
             verdict: Of one case.
         """
         self.checked += 1
+        for way in verdict.ways:
+            self.ways.setdefault(way, set()).add(verdict.op)
         if not verdict.ok:
             self.failures.append(verdict)
             return

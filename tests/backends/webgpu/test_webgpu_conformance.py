@@ -44,6 +44,12 @@ def test_an_op_agrees_with_its_reference_on_webgpu(name: str, seed: int) -> None
 
 
 @pytest.mark.slow
+def test_operations_that_are_repeated_agree_with_their_references_on_webgpu(seed: int) -> None:
+    report = conformance("webgpu", ["add", "slice", "sum"], subset="turns", seed=seed, modes=["repeated"])
+    assert report.ok, report
+
+
+@pytest.mark.slow
 def test_the_ops_that_run_on_the_host_are_those_that_the_documents_list() -> None:
     own = [n for n in NAMES if not OPS[n].reference.__module__.endswith(HOSTED)]
     wide = gpu().measured.float64 is not None

@@ -146,8 +146,7 @@ def _broadcast_to(x: Aval, *, shape: tuple[int, ...]) -> Kernel:
 def _slice(x: Aval, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Kernel:
     expr = "{0}[{key}]" + ("" if shape is None else ".reshape({shape})")
     layout = KEPT if all(s > 0 for s in steps) else ANY
-    key = key_of(starts, stops, steps) or ...  # with an empty key NumPy returns a scalar
-    return Kernel(expr, {"key": key, "shape": shape}, layout=layout)
+    return Kernel(expr, {"key": key_of(starts, stops, steps), "shape": shape}, layout=layout)
 
 
 def _concat(*xs: Aval, axis: int) -> Kernel:
