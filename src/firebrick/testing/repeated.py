@@ -94,7 +94,7 @@ def _ways(call: _Call) -> set[str]:
     op, params, operands, found = call.case.op, call.case.sample.params, call.operands, set[str]()
     try:
         plan = op.plans.get(planned.key_of(op, operands, params))
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         plan = None
     if type(plan) is planned.OpPlan and plan.settings is config.compiled_with:
         made = planned.run(plan, op, operands, params)
