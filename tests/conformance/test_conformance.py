@@ -49,8 +49,8 @@ def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int)
 
 WITHOUT_PLANS = {"cast", "nextafter", "random_uniform"}
 """Ops with a parameter that is no plain value, or a reference of their own, whose kernels no engine keeps."""
-THIRDS, PARTS = 3, 8
-"""In each run, engines with plans repeat a third of the ops each, and other engines an eighth; another seed takes others."""
+QUARTERS, PARTS = 4, 16
+"""In each run, engines with plans repeat a quarter of the ops each, others a sixteenth; another seed takes others."""
 
 
 def test_every_op_that_is_repeated_agrees_with_its_reference_and_with_its_first_call(device: str, seed: int) -> None:
@@ -59,16 +59,16 @@ def test_every_op_that_is_repeated_agrees_with_its_reference_and_with_its_first_
     if device not in HOSTS:
         report = conformance(device, some, subset="turns", seed=seed, modes=["repeated"])
         assert report.ok, report
-        assert not device.startswith("torch") or len(report.ways["fast"]) > 4
+        assert not device.startswith("torch") or report.ways["fast"]
         return
-    own = names[(HOSTS.index(device) + seed) % THIRDS :: THIRDS]
+    own = names[(HOSTS.index(device) + seed) % QUARTERS :: QUARTERS]
     report = conformance(device, own, subset="turns", seed=seed, modes=["repeated"])
     assert report.ok, report
     assert report.ways["plan"] == set(own) - WITHOUT_PLANS
     rules = {n for n in own if OPS[n].differentiable}
     assert report.ways["replay"] | report.ways["whole pass"] == rules
-    assert len(report.ways["fast"]) > 12
-    report = conformance(device, some[HOSTS.index(device) :: 4], subset="turns", seed=seed, modes=["repeated jit"])
+    assert len(report.ways["fast"]) > 4
+    report = conformance(device, some[HOSTS.index(device) :: 2], subset="turns", seed=seed, modes=["repeated jit"])
     assert report.ok, report
 
 
