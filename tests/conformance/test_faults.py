@@ -35,7 +35,7 @@ def test_an_op_that_gives_other_bits_the_second_time_is_reported() -> None:
 
 def test_the_same_engine_without_a_fault_passes() -> None:
     with faults.planted(faults.sound()) as device:
-        report = conformance(device, SOME, subset="thin")
+        report = conformance(device, SOME, subset="thin", modes=["eager", "jit"])
     assert report.ok, report
 
 
@@ -201,7 +201,7 @@ def test_a_gradient_that_is_off_by_a_factor_is_reported_by_the_name_of_its_op(na
 def test_an_engine_whose_gradient_differs_is_reported_by_the_name_of_its_op() -> None:
     # exp's rule multiplies: a wrong product shows in the gradient of exp on that engine, which is right in itself
     with faults.planted(faults.reads_zero("multiply")) as device:
-        report = conformance(device, ["exp"], ["float32"])
+        report = conformance(device, ["exp"], ["float32"], modes=["eager", "jit"])
     assert report.failed_ops == {"exp"}
     assert "gradient" in report.failures[0].message
 
@@ -214,16 +214,16 @@ def test_a_gradient_in_float64_is_computed_once_and_found_wrong_on_another_engin
     monkeypatch.setattr(gradients, "_kept", None)
     monkeypatch.setattr(gradients, "_computed_reference", lambda op, *rest: computed.append(op.name) or right(op, *rest))
     with gradients.references_kept():
-        assert conformance("numpy", ["exp"], ["float32"]).ok
+        assert conformance("numpy", ["exp"], ["float32"], modes=["eager", "jit"]).ok
         first = len(computed)
         assert first
         with faults.planted(faults.reads_zero("multiply")) as device:
-            assert conformance(device, ["exp"], ["float32"]).failed_ops == {"exp"}
+            assert conformance(device, ["exp"], ["float32"], modes=["eager", "jit"]).failed_ops == {"exp"}
         assert len(computed) == first
         with faults.wrong_gradient("exp"):  # another rule has another reference, to which this engine keeps
-            assert conformance("numpy", ["exp"], ["float32"]).ok
+            assert conformance("numpy", ["exp"], ["float32"], modes=["eager", "jit"]).ok
         assert len(computed) == 2 * first
-    assert conformance("numpy", ["exp"], ["float32"]).ok
+    assert conformance("numpy", ["exp"], ["float32"], modes=["eager", "jit"]).ok
     assert len(computed) == 3 * first
 
 

@@ -149,5 +149,5 @@ def test_variants_of_products_and_convolutions_of_random_sizes(seed: int) -> Non
 @pytest.mark.parametrize("pattern", [*OF_PRODUCTS, "patches"])
 def test_everything_conforms_with_each_variant(pattern: str) -> None:
     with fb.force_variant(pattern):
-        report = conformance("cpu", subset="pairwise")
+        report = conformance("cpu", subset="pairwise", modes=["eager", "jit"])
     assert report.ok, report
