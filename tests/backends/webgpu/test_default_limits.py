@@ -14,7 +14,8 @@ import firebrick as fb
 from firebrick.backends.webgpu import engine
 from firebrick.backends.webgpu.adapters import Adapter, adapters
 from firebrick.backends.webgpu.web_plan import PAGE
-from firebrick.testing import cases
+from firebrick.ops import OPS
+from firebrick.testing import EXCLUDED, cases, conformance
 from firebrick.testing.conformance import run_case
 
 SOME = (
@@ -117,6 +118,17 @@ def test_ops_agree_with_the_reference_under_the_default_limits(least: fb.Device,
         assert verdict.ok, f"{case.name}: {verdict.message}"
         done += 1
     assert done == len(SOME)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", sorted({op.reference.__module__ for op in OPS.values()}))
+def test_the_pairwise_subset_agrees_with_the_reference_under_the_default_limits(
+    family: str, least: fb.Device, seed: int
+) -> None:
+    assert least.backend.groups(least).gpu.measured.float64 is None
+    for name in (n for n, op in OPS.items() if op.reference.__module__ == family and n not in EXCLUDED):
+        report = conformance(least.name, [name], seed=seed, modes=["eager", "jit"])
+        assert report.ok, report
 
 
 @pytest.mark.slow
