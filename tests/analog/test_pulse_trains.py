@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from poisoned_memory import poisoned_memory
 
 import firebrick as fb
 from firebrick import analog
@@ -26,7 +28,6 @@ from firebrick.analog.pulse_trains import (
 )
 from firebrick.analog.pulsed_update import fitting, rounded
 from firebrick.analog.typed_kernel import reads, results, typed_kernel
-from firebrick.backends.cpu import native
 from firebrick.core.dtypes import float32, int64, uint32
 from firebrick.ops import OPS
 
@@ -289,23 +290,16 @@ def test_columns_have_no_pulses_in_samples_in_which_no_row_fires() -> None:
     assert found[1][1][found[1][0]].any()
 
 
-def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill the memory of programs: what is read before it is written shows."""
-    take = native.ARENAS.take
-
-    def poisoned(nbytes: int) -> Any:
-        space = take(nbytes)
-        space[:] = 0xA5
-        return space
-
-    monkeypatch.setattr(native.ARENAS, "take", poisoned)
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """What is read before it is written shows."""
+    with poisoned_memory(0xA5):
+        yield
 
 
 @pytest.mark.parametrize("length", [31, 70])
-def test_trains_that_leave_a_program_are_those_of_operations_in_every_word(
-    length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    poison(monkeypatch)
+@pytest.mark.usefixtures("poisoned")
+def test_trains_that_leave_a_program_are_those_of_operations_in_every_word(length: int) -> None:
     rng = np.random.default_rng(8)
     x, d = (fb.asarray(rng.normal(size=(4096, n)).astype(np.float32) * 0.1) for n in (40, 30))
     d = d * fb.asarray((np.arange(4096) % 7 > 0).astype(np.float32))[:, None]  # samples without slots
@@ -451,8 +445,8 @@ def test_trains_grow_with_the_rate_whether_it_is_a_number_a_tensor_or_that_of_a_
 
 @pytest.mark.parametrize("length", [8, 70])
 @pytest.mark.parametrize("kind", ["plain", "joined", "write noise", "cell"])
-def test_updates_in_a_program_read_no_memory_without_values(kind: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch)
+@pytest.mark.usefixtures("poisoned")
+def test_updates_in_a_program_read_no_memory_without_values(kind: str, length: int) -> None:
     soft = analog.SoftBoundsDevice()
     devices = {
         "plain": soft, "joined": analog.ConstantStepDevice(), "write noise": analog.SoftBoundsDevice(write_noise_std=1.0),

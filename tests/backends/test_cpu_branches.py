@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from optree import tree_leaves as leaves
+from poisoned_memory import poisoned_memory
 
 import firebrick as fb
 from firebrick.backends.cpu import branches, native
@@ -16,18 +17,10 @@ from firebrick.core.errors import OutOfRangeError
 
 
 @pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def poisoned() -> Iterator[None]:
     """Arenas full of NaN: what is read before it is written shows."""
-    take = native.ARENAS.take
-
-    def poisoned_take(nbytes: int) -> Any:
-        space = take(nbytes)
-        space[:] = 0xFF
-        return space
-
-    monkeypatch.setattr(native.ARENAS, "take", poisoned_take)
-    yield
-    assert native.ARENAS.stats()["live"] == 0
+    with poisoned_memory():
+        yield
 
 
 def test_parts_of_the_temporary_buffer_begin_at_cache_lines_one_after_another() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from optree import tree_leaves as leaves
+from poisoned_memory import poisoned_memory
 from rounding import exact
 
 import firebrick as fb
-from firebrick.backends.cpu import loops, native
+from firebrick.backends.cpu import loops
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.core.errors import OutOfRangeError
 
@@ -19,18 +20,10 @@ N, LENGTH = 32, 9
 
 
 @pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def poisoned() -> Iterator[None]:
     """Arenas full of NaN: what is read before it is written shows."""
-    take = native.ARENAS.take
-
-    def poisoned_take(nbytes: int) -> Any:
-        space = take(nbytes)
-        space[:] = 0xFF
-        return space
-
-    monkeypatch.setattr(native.ARENAS, "take", poisoned_take)
-    yield
-    assert native.ARENAS.stats()["live"] == 0
+    with poisoned_memory():
+        yield
 
 
 def draw(*shape: int, seed: int = 0) -> fb.Tensor:

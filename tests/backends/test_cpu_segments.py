@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forced import kernels_of_any_size
+from poisoned_memory import poisoned_memory
 from rounding import exact, exact_graph
 
 import firebrick as fb
@@ -92,18 +93,10 @@ def check(program: Any, graph: Graph, given: Any = None) -> tuple[Any, ...]:
 
 
 @pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def poisoned() -> Iterator[None]:
     """Arenas full of NaN: what is read before it is written shows."""
-    take = native.ARENAS.take
-
-    def poisoned_take(nbytes: int) -> Any:
-        space = take(nbytes)
-        space[:] = 0xFF
-        return space
-
-    monkeypatch.setattr(native.ARENAS, "take", poisoned_take)
-    yield
-    assert native.ARENAS.stats()["live"] == 0
+    with poisoned_memory():
+        yield
 
 
 @pytest.fixture(autouse=True, params=["straight", "looping"])

@@ -1,5 +1,7 @@
 """The conformance suite can fail: it names the op of every planted fault, and passes without one."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,15 @@ from firebrick.testing.gradients import _top, has_gradient
 from firebrick.testing.large import LONG, calls, check_large
 from firebrick.testing.layouts import LAYOUTS, of_operand, place, values_in
 
+BUT_CAST = [e for e in faults.EXAMPLES if e[1] != "cast"]
 SOME = ["add", "multiply", "matmul", "relu", "cast", "sum", "where", "softmax", "maximum"]
+
+
+def of_each(examples: Iterable[tuple[faults.Fault, str]]) -> pytest.MarkDecorator:
+    """Run a test with each planted fault and the name of its op."""
+    return pytest.mark.parametrize(
+        ("fault", "name"), examples, ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0]
+    )
 
 
 def test_an_op_that_gives_other_bits_the_second_time_is_reported() -> None:
@@ -39,11 +49,7 @@ def test_the_same_engine_without_a_fault_passes() -> None:
     assert report.ok, report
 
 
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    faults.EXAMPLES,
-    ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
-)
+@of_each(faults.EXAMPLES)
 def test_a_planted_fault_is_reported_by_the_name_of_its_op(fault: faults.Fault, name: str) -> None:
     # gradient rules multiply, add and cast, and the suite adds: such a fault is felt, rightly, in other ops as well
     ops = [name] if name in ("add", "cast", "multiply") else SOME
@@ -54,11 +60,7 @@ def test_a_planted_fault_is_reported_by_the_name_of_its_op(fault: faults.Fault, 
 
 
 # the one missing shares the memory of a cast to the dtype that a value has already, which no graph keeps
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    [e for e in faults.EXAMPLES if e[1] != "cast"],
-    ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
-)
+@of_each(BUT_CAST)
 def test_a_fault_of_executables_alone_is_reported_by_the_name_of_its_op(fault: faults.Fault, name: str) -> None:
     with faults.planted(fault, programs=True) as device:
         assert conformance(device, [name], ["float64"], modes=["eager"]).ok
@@ -75,11 +77,7 @@ def test_an_executable_that_writes_its_operand_is_reported() -> None:
 
 
 # cast has a dtype for a parameter, and no plans
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    [e for e in faults.EXAMPLES if e[1] != "cast"],
-    ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
-)
+@of_each(BUT_CAST)
 def test_a_fault_of_repeated_operations_alone_is_reported_by_the_name_of_its_op(fault: faults.Fault, name: str) -> None:
     with faults.planted(fault, repeats=True) as device:
         assert conformance(device, [name], subset="turns", modes=["jit"]).ok
