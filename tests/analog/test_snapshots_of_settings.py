@@ -1,7 +1,7 @@
 """What tiles do when one setting of their devices, periphery, updates or inference is another one, or which error it is.
 
-``PYTHONPATH=src:tests/shared python tests/analog/test_answers_of_settings.py`` writes ``answers_of_settings.txt`` anew, where a
-change is meant; it first compares the results with those of the engine ``numpy``.
+``PYTHONPATH=src:tests/shared python tests/analog/test_snapshots_of_settings.py`` writes
+``snapshots_of_settings.txt`` anew, where a change is meant; it first compares the results with those of the engine ``numpy``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from answers import Call, differences, write
+from snapshots import Call, differences, write
 
 import firebrick as fb
 from firebrick import analog
 
-FILE = Path(__file__).with_name("answers_of_settings.txt")
+FILE = Path(__file__).with_name("snapshots_of_settings.txt")
 VALUES = (0.3, 2, "text")
 W = np.asarray([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.25]], np.float32)
 X = np.asarray([[0.5, -0.25], [0.75, 0.5], [1.5, -2.0]], np.float32)

@@ -1,6 +1,6 @@
-"""What calls answer when one argument is another one, written down in a file: a result, or which error.
+"""Snapshots of calls: the result, or the error, of a call with another value for one of its arguments, in a text file.
 
-A file has a part for each argument: values that are answered alike share a line, and the heading has a digest of all texts of
+A file has a part for each argument: values with the same outcome share a line, and the heading has a digest of all texts of
 errors in full. A result is its dtype, shape and the sum of its finite elements times cos(k).
 """
 
@@ -47,8 +47,8 @@ class Call(NamedTuple):
     settings: tuple[Any, ...] | dict[str, tuple[Any, ...]] = SETTINGS
 
 
-class Answer(NamedTuple):
-    """Of one argument: lines of values that are answered alike, and all texts of errors."""
+class Snapshot(NamedTuple):
+    """Of one argument: a line for each outcome with its values, and all texts of errors."""
 
     name: str
     lines: list[str]
@@ -92,8 +92,8 @@ def shown(result: Any) -> str:
     return f"{result:.6g}" if isinstance(result, float) else repr(result)[:60]
 
 
-def _answer(call: Call, key: str, value: Any) -> tuple[str, str]:
-    """What a call answers, and the whole text of an error."""
+def _outcome(call: Call, key: str, value: Any) -> tuple[str, str]:
+    """The outcome of a call, and the whole text of an error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -104,18 +104,18 @@ def _answer(call: Call, key: str, value: Any) -> tuple[str, str]:
         return f"TypeError {e}"[:100], str(e)
 
 
-def answers(calls: Iterable[Call]) -> Iterator[Answer]:
-    """For each argument of each call what other values are answered."""
+def snapshots(calls: Iterable[Call]) -> Iterator[Snapshot]:
+    """A snapshot of each argument of each call."""
     for call in calls:
         found: dict[str, tuple[dict[str, list[str]], list[str]]] = {}
         for key, name, value in others(call):
             lines, texts = found.setdefault(key, ({}, []))
-            what, text = _answer(call, key, value)
+            what, text = _outcome(call, key, value)
             lines.setdefault(what, []).append(name)
             texts.append(text)
         for key, (lines, texts) in found.items():
             alike = [f"{', '.join(names)}: {what}" for what, names in lines.items()]
-            yield Answer(f"{call.name} {key}", alike, "\n".join(texts))
+            yield Snapshot(f"{call.name} {key}", alike, "\n".join(texts))
 
 
 def alike(a: str, b: str) -> bool:
@@ -133,14 +133,14 @@ def _digest(text: str) -> str:
 
 
 def differences(file: Path, calls: Iterable[Call]) -> list[str]:
-    """How answers differ from those that are written down."""
+    """How snapshots differ from those in a file."""
     known = {}
     for part in ("\n" + file.read_text(encoding="utf-8")).split("\n## ")[1:]:
         head, *lines = part.splitlines()
         name, _, digits = head.rpartition(" ")
         known[name] = digits, lines
     changed = []
-    for name, lines, texts in answers(calls):
+    for name, lines, texts in snapshots(calls):
         digits, expected = known.pop(name, ("", []))
         if digits != _digest(texts):
             changed.append(f"{name}: another text of an error")
@@ -150,8 +150,8 @@ def differences(file: Path, calls: Iterable[Call]) -> list[str]:
 
 
 def write(file: Path, calls: Iterable[Call], witnesses: Iterable[Call]) -> None:
-    """Write answers down, if those of another engine are the same."""
-    found, elsewhere = list(answers(calls)), {a.name: a.lines for a in answers(witnesses)}
+    """Write the file of snapshots, if those of another engine are the same."""
+    found, elsewhere = list(snapshots(calls)), {a.name: a.lines for a in snapshots(witnesses)}
     for name, lines, _ in found:
         if len(lines) != len(elsewhere[name]) or not all(map(alike, lines, elsewhere[name])):
             sys.exit(f"{name} differs:\n{lines}\n{elsewhere[name]}")

@@ -1,7 +1,7 @@
-"""What each public function answers when one argument of a call is another one: a result, or which error.
+"""Snapshots of each public function with another value for one argument: the result, or the error.
 
-``PYTHONPATH=src:tests/shared python tests/functions/test_answers.py`` writes ``answers.txt`` anew, where a change is meant; it
-first compares the results with those of the engine ``torch``.
+``PYTHONPATH=src:tests/shared python tests/functions/test_snapshots.py`` writes
+``snapshots.txt`` anew, where a change is meant; it first compares the results with those of the engine ``torch``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import sample_arguments
-from answers import Call, alike, answers, differences, write
+from snapshots import Call, alike, differences, snapshots, write
 
 import firebrick as fb
 
-FILE = Path(__file__).with_name("answers.txt")
+FILE = Path(__file__).with_name("snapshots.txt")
 SIGNAL = np.sin(np.arange(16, dtype=np.float32)).reshape(2, 8)
 SQUARE = np.asarray([[4.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 2.0]], np.float32)
 TALL = np.asarray([[1.0, 2.0], [0.5, -1.0], [3.0, 0.25]], np.float32)
@@ -57,16 +57,16 @@ def calls(device: str) -> list[Call]:
     return found
 
 
-def test_arguments_are_answered_as_written_down() -> None:
+def test_calls_have_the_outcomes_of_their_snapshots() -> None:
     assert differences(FILE, calls("numpy")) == [], f"if this is meant: {__doc__}"
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "argmax"])
-def test_a_method_answers_as_the_function_of_its_name(name: str) -> None:
+def test_a_method_has_the_outcomes_of_the_function_of_its_name(name: str) -> None:
     x = fb.asarray(sample_arguments.F, device="numpy")
     method, function = getattr(fb.Tensor, name), getattr(fb, name)
     by_method, by_function = (
-        [a.lines for a in answers([Call(name, lambda given, f=f: f(x, **given), {}, method)])] for f in (method, function)
+        [a.lines for a in snapshots([Call(name, lambda given, f=f: f(x, **given), {}, method)])] for f in (method, function)
     )
     assert by_method == by_function
     assert len(by_method) == 2

@@ -1,7 +1,7 @@
-"""What layers, losses, optimizers, schedules, metrics and distributions answer when one argument is another one.
+"""Snapshots of layers, losses, optimizers, schedules, metrics and distributions with another value for one argument.
 
-``PYTHONPATH=src:tests/shared python tests/test_answers_of_objects.py`` writes ``answers_of_objects.txt`` anew, where a change
-is meant; it first compares the results with those of the engine ``torch``.
+``PYTHONPATH=src:tests/shared python tests/test_snapshots_of_objects.py`` writes
+``snapshots_of_objects.txt`` anew, where a change is meant; it first compares the results with those of the engine ``torch``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from answers import FEW, Call, differences, write
+from snapshots import FEW, Call, differences, write
 
 import firebrick as fb
 from firebrick import distributions, nn, optim
 from firebrick.train import metrics
 
-FILE = Path(__file__).with_name("answers_of_objects.txt")
+FILE = Path(__file__).with_name("snapshots_of_objects.txt")
 
 
 def ramp(*shape: int) -> np.ndarray[Any, Any]:
@@ -184,7 +184,7 @@ def calls(device: str) -> Iterator[Call]:
             yield call(f"distributions.{name}", getattr(distributions, name), given, lambda d: described(d, device))
 
 
-def test_arguments_are_answered_as_written_down() -> None:
+def test_calls_have_the_outcomes_of_their_snapshots() -> None:
     assert differences(FILE, calls("numpy")) == [], f"if this is meant: {__doc__}"
 
 
