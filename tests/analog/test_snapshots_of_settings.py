@@ -127,7 +127,7 @@ def calls(where: str) -> Iterator[Call]:
     yield of("MappingParameter", {}, mapped)
 
 
-def test_settings_do_as_written_down() -> None:
+def test_settings_have_the_outcomes_of_their_snapshots() -> None:
     assert differences(FILE, calls("cpu")) == [], f"if this is meant: {__doc__}"
 
 
