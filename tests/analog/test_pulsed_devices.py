@@ -357,3 +357,13 @@ def test_a_tile_drifts_for_numpys_seconds() -> None:
     assert tiles[0].weight.tolist() == tiles[1].weight.tolist()
     with pytest.raises(ConfigError, match="seconds is a number > 0"):
         tiles[0].drift(np.bool_(True))
+
+
+def test_pulses_up_and_down_are_as_large_at_a_symmetry_point_that_is_subtracted() -> None:
+    rng = np.random.default_rng(0)
+    model = analog.SoftBoundsReferenceDevice(subtract_symmetry_point=True)
+    d = model.populate((3, 4), lambda: rng.normal(size=(3, 4)), lambda: rng.uniform(size=(3, 4)))
+    up = d["dwmin_up"] - d["slope_up"] * d["reference"]
+    down = d["dwmin_down"] - d["slope_down"] * d["reference"]
+    assert np.allclose(up, down, rtol=1e-4, atol=0.0) or np.allclose(up, -down, rtol=1e-4, atol=0.0)
+    assert np.abs(d["reference"]).min() > 0.0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from extras import need
 
 import firebrick as fb
 from firebrick import analog, nn
+from firebrick.analog import response_curves
 from firebrick.core.errors import ConfigError
 
 ONE_PULSE = analog.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
@@ -198,3 +200,11 @@ def test_without_matplotlib_a_picture_is_refused_with_how_to_get_it(monkeypatch:
     monkeypatch.setattr("firebrick.analog.pictures.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"firebrick\[train\]"):
         analog.response(analog.SoftBoundsDevice(), 2).plot(tmp_path / "picture.png")
+
+
+def test_a_picture_of_a_response_has_a_label_for_all_devices_and_one_for_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = MagicMock()
+    monkeypatch.setattr(response_curves, "dressed", lambda *_: (None, axes))
+    monkeypatch.setattr(response_curves, "saved", lambda *_: None)
+    analog.response(analog.SoftBoundsDevice(dw_min=0.05), 2, devices=3).plot("none.png")
+    assert [call.kwargs["label"] for call in axes.plot.call_args_list] == ["devices", None, None, "mean"]

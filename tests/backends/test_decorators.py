@@ -147,3 +147,9 @@ def test_blocks_that_end_in_another_order_leave_no_engine_decorated(first: Any) 
     assert fb.device("cpu").backend is backend
     f(x)
     assert sum(r.calls for r in report.rows.values()) == calls + 1
+
+
+def test_verify_shows_the_line_of_a_node_without_a_label(little: str) -> None:
+    f = fb.jit(lambda x: fb.tanh(x))
+    with fb.verify(little), pytest.raises(VerificationError, match=r"\(%\d+, \S+test_decorators\.py:\d+ in <lambda>\)"):
+        f(fb.asarray([0.5, 1.0], device=little))

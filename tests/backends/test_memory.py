@@ -12,6 +12,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn
 from firebrick.core.errors import OutOfMemoryError
+from firebrick.graph import tell
 
 
 def test_live_follows_tensors_and_the_peak_what_was(device: str) -> None:
@@ -162,3 +163,19 @@ def test_balanced_lowers_the_peak_of_a_deep_network_and_changes_no_bit(build: Ca
         kept, peak = run(fb.checkpointing(budget=int(share * whole)))
         assert kept == plain
         assert peak <= share * whole + gradients + 0.1 * whole, f"{peak / whole:.2f} of the peak"
+
+
+@pytest.mark.parametrize("telling", [False, True], ids=["at once", "in stages"])
+def test_the_peak_has_what_a_program_takes_while_it_runs(telling: bool) -> None:
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = fb.sort(x @ x)
+        if telling:
+            tell(bool, fb.sum(y) > 0)
+        return fb.sum(fb.sort(y @ x))
+
+    x, compiled = fb.ones((256, 256), device="cpu"), fb.jit(f)
+    compiled(x)
+    fb.memory_cleanup("cpu")
+    before = fb.memory_stats("cpu")["peak"]
+    compiled(x)
+    assert fb.memory_stats("cpu")["peak"] - before >= x.nbytes

@@ -1,5 +1,6 @@
 """What a report of conformance keeps of its verdicts."""
 
+from firebrick.testing import check_tangents
 from firebrick.testing.report import Report, Verdict
 
 
@@ -31,3 +32,7 @@ def test_failures_are_counted_and_shown_by_op_and_are_no_measure_of_what_is_righ
     assert str(verdict("add", 0.1234)) == "add float32 'row' strided: ok, 0.123 units"
     jit = Verdict(True, "add", "int8", "row", "offset", "aliased", 1.0, mode="jit")
     assert str(jit) == "add int8 'row' offset out=aliased jit: ok, 1 units"
+
+
+def test_the_worst_deviation_is_zero_where_all_agree() -> None:
+    assert check_tangents("numpy", ops=["negative"]).worst == {"negative": 0.0}

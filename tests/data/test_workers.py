@@ -542,3 +542,18 @@ def test_large_arrays_go_through_memory_that_serves_until_a_batch_does_not_fit()
         other.receive()
     other.close()
     assert not one._mine
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_workers_keep_no_descriptor_of_the_memory_that_they_are_started_with() -> None:
+    def shared() -> int:
+        links = [os.readlink(f) for f in Path("/proc/self/fd").iterdir() if f.is_symlink() or f.exists()]
+        return sum("firebrick-loader" in name for name in links)
+
+    before = shared()
+    data = ArrayDataset(np.zeros((1 << 16, 2), np.float32))
+    loader = DataLoader(data, batch_size=8, num_workers=1, worker="process")
+    batches = iter(loader)
+    next(batches)
+    assert shared() == before
+    batches.close()

@@ -158,3 +158,13 @@ def test_wrong_arguments_are_refused(device: str) -> None:
     ):
         with pytest.raises(error, match=text):
             call()
+
+
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+@pytest.mark.parametrize("axis", range(3))
+def test_an_array_without_elements_has_the_shape_of_its_transform(name: str, axis: int, device: str) -> None:
+    shape = [4, 4, 4]
+    shape[(axis + 1) % 3] = 0
+    x = np.zeros(shape, np.float32 if name in ("rfft", "ihfft") else np.complex64)
+    found = getattr(fb.fft, name)(fb.asarray(x, device=device), axis=axis)
+    assert found.shape == getattr(np.fft, name)(x, axis=axis).shape

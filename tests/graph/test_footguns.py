@@ -15,12 +15,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from types import ModuleType, SimpleNamespace
+from types import MethodType, ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.core.commit import Commit
 from firebrick.testing import assert_max_traces
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -637,3 +639,31 @@ def test_elements_of_a_large_array_are_seen_to_change() -> None:
     assert scaled(ones()).tolist() == [0.0, 0.0]
     table[7] = 3.0
     assert scaled(ones()).tolist() == [3.0, 3.0]
+
+
+def by_commit(t: fb.Tensor, to: fb.Tensor) -> None:
+    commit = Commit()
+    commit.rebind(t, to)
+    commit.apply()
+
+
+@pytest.mark.parametrize("rebind", [fb.Tensor._rebind, by_commit])
+@pytest.mark.parametrize("shown", [True, False], ids=["the new value", "the handle"])
+def test_a_handle_is_not_changed_where_jit_cannot_find_it_or_its_new_value(rebind: Any, shown: bool) -> None:
+    hidden: SimpleQueue[fb.Tensor] = SimpleQueue()
+    hidden.put(fb.asarray([3.0, 4.0]))
+    x = ones()
+    f = fb.jit(lambda x: rebind(x, hidden.get()) if shown else rebind(hidden.get(), x))
+    with pytest.raises(fb.TraceError, match="held elsewhere"):
+        f(x)
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_what_the_function_of_a_bound_method_captures_is_read_at_each_call() -> None:
+    rate = [2.0]
+    bound = MethodType(lambda self, x: x * rate[0] + self.shift, SimpleNamespace(shift=1.0))
+    for f in (fb.jit(lambda x: bound(x)), fb.jit(bound)):
+        rate[0] = 2.0
+        assert f(ones()).tolist() == [3.0, 3.0]
+        rate[0] = 3.0
+        assert f(ones()).tolist() == [4.0, 4.0]

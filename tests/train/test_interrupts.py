@@ -151,3 +151,10 @@ def test_the_command_ends_at_sigterm_with_the_command_to_go_on_with(tmp_path: Pa
     assert process.returncode == 130, errors
     assert f"go on with: firebrick train digits --out {tmp_path / 'run'} --resume" in errors
     assert load_checkpoint(tmp_path / "run").state["step"] > 0
+
+
+def test_signals_are_handled_as_before_when_a_run_has_ended() -> None:
+    before = [signal.getsignal(s) for s in SIGNALS]
+    with Interrupts():
+        assert all(signal.getsignal(s) != b for s, b in zip(SIGNALS, before, strict=True))
+    assert [signal.getsignal(s) for s in SIGNALS] == before

@@ -7,13 +7,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.backends.cpu import trial
+from firebrick.backends.cpu import trial, tuning
 from firebrick.compiler import cache
 from firebrick.compiler.tune import choice, records
 from firebrick.compiler.tune.records import Record, Records, TuningWarning
@@ -261,3 +262,12 @@ def test_where_no_process_can_be_started_the_default_is_used(monkeypatch: pytest
     monkeypatch.setattr("sys.executable", "/no/such/python")
     with fb.config.scope(tune="on"), pytest.warns(TuningWarning, match="no process for it could be started"):
         assert float(fb.jit(lambda x: (x * 2.0 + 1.0) * 4.0 - 3.0)(fb.ones((8, 8)))[0, 0]) == 9.0
+
+
+@pytest.mark.parametrize(("rates", "expected"), [({}, 0.0), ({"flops": 100.0, "bytes": 10.0}, 2.0 * tuning.IN_MEMORY / 10.0)])
+def test_memory_bounds_a_problem_where_the_rates_of_the_machine_are_known(
+    monkeypatch: pytest.MonkeyPatch, rates: dict[str, float], expected: float
+) -> None:
+    monkeypatch.setattr(trial, "peaks", lambda threads: rates)
+    spec: Any = SimpleNamespace(cost=SimpleNamespace(flops=1.0, nbytes=2.0 * tuning.IN_MEMORY))
+    assert tuning._bound_us(spec, (), 1) == expected
