@@ -294,8 +294,8 @@ def conformance(
         device: Device or device string.
         ops: Names of ops; all by default.
         dtypes: Names of dtypes; all that the device stores by default.
-        subset: ``"pairwise"`` (seconds), ``"full"`` (many minutes), ``"thin"`` (half of pairwise) or ``"turns"`` (a third); see
-            ``cases``.
+        subset: ``"pairwise"`` (minutes), ``"full"`` (many times as long), ``"thin"`` (half of pairwise) or ``"turns"`` (a
+            third); see ``cases``.
         seed: Of the samples and of the choice of layouts and destinations.
         modes: ``"eager"`` (each operation at once), ``"jit"`` (by executables of graphs of one operation), ``"repeated"`` and
             ``"repeated jit"`` (the same many times in a row, among calls with other operands); all by default.
