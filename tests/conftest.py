@@ -172,6 +172,14 @@ def _leave_to_no_later_search() -> None:
     gc.freeze()
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """``-n auto`` is a worker more than there are cores: at any time one of them may wait, for a process or a time limit."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:  # pytest-xdist reads it
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Imports and collection make millions of objects, of which few are garbage: automatic searches are rare meanwhile."""
     gc.set_threshold(100_000, 50, 100)

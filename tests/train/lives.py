@@ -37,6 +37,7 @@ from firebrick.train import Callback, CheckpointError, DataParallel, Learner, Si
 
 EPOCHS, EVERY = 6, 2  # six epochs of five steps, a checkpoint within them every second step
 TIMED = ("seconds", "samples_per_second")
+LINE = re.compile(r"^(\d+) ([0-9a-f]{64})$", re.MULTILINE)  # of a step and its rows, written whole
 
 
 Moment = tuple[str, int]  # a place, and how many visits to it come before
@@ -153,7 +154,7 @@ def live(place: str, run: Path, moments: Moments, fault: str) -> None:
         parts = Handed.last if isinstance(Handed.last, list) else [Handed.last]
         rows = hashlib.sha256(b"".join(t.numpy().tobytes() for part in parts if part for t in part)).hexdigest()
         with order.open("a") as stream:
-            stream.write(f"{learner.step} {rows}\n")
+            stream.write(f"\n{learner.step} {rows}\n")  # a line of its own, also where a death has cut the one before short
         moments.visit("step")
 
     after_steps(learner, stepped)
@@ -170,8 +171,7 @@ def result(run: Path) -> dict[str, Any]:
     """All that must be equal, whenever and however often the run was ended."""
     found = load_checkpoint(run)
     order: dict[str, set[str]] = {}
-    for line in run.with_suffix(".order").read_text().splitlines():
-        step, rows = line.split()
+    for step, rows in LINE.findall(run.with_suffix(".order").read_text()):
         order.setdefault(step, set()).add(rows)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     fresh = repr(found.state["random"]["process"])  # as is a device's generator that was asked for and drew nothing
