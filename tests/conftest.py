@@ -172,6 +172,7 @@ def _leave_to_no_later_search() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which may be disabled
 def pytest_xdist_auto_num_workers() -> int | None:
     """``-n auto`` is a worker more than there are cores: at any time one of them may wait, for a process or a time limit."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:  # pytest-xdist reads it

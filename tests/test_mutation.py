@@ -237,6 +237,12 @@ def test_a_known_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
     assert code == 0, shown
     assert "| **all** | 5 | 4 | 1 | 1 | 0 | 0 |" in shown
 
+    (root / "tests/conftest.py").write_text("def pytest_no_such_hook(): ...\n")
+    code, shown = mutate(root, "--seed", str(seed), "--no-collect")
+    assert code == 1
+    assert "the tests do not begin, without a mutation" in shown
+    assert "unknown hook" in shown
+
 
 def test_all_that_a_run_has_started_is_killed_with_it(tmp_path: Path) -> None:
     program = f"""

@@ -69,6 +69,7 @@ def main(
     for bench in benches:
         bench.overlay.update()
     known = _map(plain.root, state, tests, slow, collect, jobs)
+    benches[0].begins(known.names)
     drawn = sample(plain.root / PACKAGE, count, seed, under, () if under else _WITHOUT)
     found = outcomes.Outcomes(state / "outcomes", plain.root)
     ends = monotonic() + seconds

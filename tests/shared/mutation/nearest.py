@@ -110,7 +110,8 @@ class Map:
                 here[t] += size
         cost = {t: (self.seconds[t] + 0.02) * self.sizes[t] / max(here[t], 1) for t in found if self.names[t] not in self.never}
         cost |= {t: c / 50 for t, c in cost.items() if self.names[t].startswith(PINNED)}
-        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES) or t in read}
+        cost |= dict.fromkeys(read & cost.keys(), 1e-9)
+        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES)}
         ranked, alike = [], defaultdict(int)
         for t in sorted(cost, key=lambda t: (cost[t], self.names[t])):
             function = self.names[t].partition("[")[0]

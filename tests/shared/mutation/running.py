@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import click
 import pytest
 
 from mutation.collecting import PYTEST
@@ -168,6 +169,17 @@ class Bench:
                     break
         found.seconds = round(time.monotonic() - begun, 2)
         return found
+
+    def begins(self, names: list[str]) -> None:
+        """Make sure that the tests begin without any mutation: what ends before its first test would count as noticed.
+
+        Raises:
+            ClickException: They do not.
+        """
+        _, journal = self.ask([Asked(n, 60.0) for n in names[:1]], self.warm)
+        if names and not any("begun" in row for row in journal):
+            said = (self.folder / "log").read_text(errors="replace")[-2000:]
+            raise click.ClickException(f"the tests do not begin, without a mutation:\n{said}")
 
     def control(self, names: list[str]) -> set[str]:
         """Tests that fail without any mutation, of those that noticed one: their word does not count."""
