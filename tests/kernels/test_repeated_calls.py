@@ -25,6 +25,38 @@ CALLS = planned.BEFORE + 3
 FACTOR = 2.0
 
 
+class Numbers:
+    """A number, and a property that makes another one each time."""
+
+    def __init__(self) -> None:
+        self.factor: Any = 2.0
+        self.count = 3
+
+    @property
+    def more(self) -> Any:
+        return np.float64(self.count)
+
+
+NUMBERS = Numbers()
+
+
+@K.function
+def doubled(v):
+    return 2.0 * v
+
+
+@K
+def by_name(x: K.In[F, "n"], y: K.Out[F, "n"]):
+    i = K.index()
+    y[i] = float(x[i])
+
+
+@K
+def by_attribute(x: K.In[F, "n"], y: K.Out[F, "n"]):
+    i = K.index()
+    y[i] = x[i] * NUMBERS.factor + NUMBERS.more
+
+
 @K
 def scaled(x: K.In[F, "n, m"], by: float, y: K.Out[F, "n, m"]):
     i, j = K.index()
@@ -89,6 +121,44 @@ def test_a_number_outside_of_the_kernel_that_changes_and_changes_back(monkeypatc
             y = scaled(x, 1.0).numpy()
             assert (y == factor).all()
             assert (np.signbit(y) == np.signbit(factor)).all()
+
+
+def test_a_name_that_is_found_elsewhere_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = fb.asarray([-2.0, 3.0])
+    for own, result in ((None, [-2.0, 3.0]), (doubled, [-4.0, 6.0]), (None, [-2.0, 3.0])):
+        with monkeypatch.context() as patch:
+            if own is not None:
+                patch.setitem(globals(), "float", own)  # in front of the built-in one
+            for _ in range(CALLS):
+                assert by_name(x).tolist() == result
+    monkeypatch.setitem(globals(), "float", None)
+    with pytest.raises(fb.KernelCompileError):
+        by_name(x)
+
+
+def test_an_attribute_that_changes_or_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = fb.ones(2)
+    for factor in (2.0, 7.0, np.float32(7.0), 2):
+        monkeypatch.setattr(NUMBERS, "factor", factor)
+        for _ in range(CALLS):
+            assert by_attribute(x).tolist() == [factor + 3.0] * 2
+    monkeypatch.delattr(NUMBERS, "factor")
+    with pytest.raises(fb.KernelCompileError):
+        by_attribute(x)
+    monkeypatch.setattr(NUMBERS, "factor", 4.0, raising=False)
+    assert by_attribute(x).tolist() == [7.0] * 2
+
+
+def test_a_property_with_another_object_of_the_same_number_each_time() -> None:
+    x = fb.ones(2)
+    for _ in range(3 * CALLS):
+        assert by_attribute(x).tolist() == [NUMBERS.factor + 3.0] * 2
+    assert len(by_attribute._programs) == 1  # translated once for its dtypes, while the property returned one number
+    NUMBERS.count = 5
+    try:
+        assert by_attribute(x).tolist() == [NUMBERS.factor + 5.0] * 2
+    finally:
+        NUMBERS.count = 3
 
 
 def test_constants_that_differ_in_their_bits_only() -> None:

@@ -6,8 +6,9 @@ of its call, whatever is at the places later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 from firebrick.compiler.kernel.language.source import Source
 
 _MISSING = object()
+_LOOKS = 4
+"""How often looks are made anew: a place may have another object of the same number each time, such as a property."""
 _numbers = count()
 
 
@@ -37,12 +40,24 @@ class Place:
     def __hash__(self) -> int:
         return hash((id(self.owner), self.name))
 
-    def now(self) -> Any:
-        """The object that is there now."""
+    def held(self) -> Any:
+        """The object that is there now, as it is."""
         if isinstance(self.owner, Source):
             known, held = self.owner.free(self.name)
-            return plain(held) if known else _MISSING
-        return plain(getattr(self.owner, self.name, _MISSING))
+            return held if known else _MISSING
+        return getattr(self.owner, self.name, _MISSING)
+
+    def now(self) -> Any:
+        """The object that is there now."""
+        return plain(self.held())
+
+    def looks(self, held: Any) -> list[tuple[Callable[[], Any], Any]]:
+        """Functions, and what each returns as long as an object is at the place. They may raise where it is not."""
+        if held is _MISSING:
+            return [(self.held, held)]
+        if isinstance(self.owner, Source):
+            return self.owner.looks(self.name, held)
+        return [(partial(getattr, self.owner, self.name), held)]
 
 
 class Outside:
@@ -60,6 +75,8 @@ class Outside:
         self._items = dict(items)
         self._exact = tuple((p, exact(v)) for p, v in self._items.items())
         self._hash = hash(self._exact)  # it is a part of the key of each call
+        self._looks: list[tuple[Callable[[], Any], Any]] | None = None
+        self._looked = 0
 
     def get(self, place: Place, default: Any) -> Any:
         """The object that was at a place; the default if it was not asked for."""
@@ -67,9 +84,29 @@ class Outside:
 
     def holds(self) -> bool:
         """Whether the same objects are at the places now."""
-        for place, then in self._exact:  # noqa: SIM110 - a loop is quicker
-            if exact(place.now()) != then:
+        looks = self._looks
+        if looks is not None:
+            try:
+                for look, held in looks:
+                    if look() is not held:
+                        break
+                else:
+                    return True
+            except (KeyError, AttributeError, ValueError):  # a name that is gone
+                pass
+        return self._holds()
+
+    def _holds(self) -> bool:
+        """The same by what is at the places, which may be another object of the same number."""
+        looks: list[tuple[Callable[[], Any], Any]] = []
+        for place, then in self._exact:
+            held = place.held()
+            if exact(plain(held)) != then:
                 return False
+            looks += place.looks(held)
+        if self._looked < _LOOKS:
+            self._looked += 1
+            self._looks = looks
         return True
 
     def __eq__(self, other: object) -> bool:

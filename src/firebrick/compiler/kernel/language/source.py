@@ -12,6 +12,7 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import CellType
 from typing import Any, NoReturn
 
@@ -93,8 +94,18 @@ class Source:
                 return True, names[name]
         return False, None
 
+    def looks(self, name: str, held: Any) -> list[tuple[Callable[[], Any], Any]]:
+        """Functions, and what each returns as long as a name stands for an object; they may raise where it does not."""
+        cell, own = self._cells.get(name), self.function.__globals__
+        if cell is not None:
+            return [(partial(getattr, cell, "cell_contents"), held)]
+        if name in own:
+            return [(partial(own.__getitem__, name), held)]
+        return [(partial(own.get, name, _ABSENT), _ABSENT), (partial(_BUILTINS.__getitem__, name), held)]
+
 
 _BUILTINS = vars(builtins)
+_ABSENT = object()
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 
 
