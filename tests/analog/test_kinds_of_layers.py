@@ -178,8 +178,11 @@ def test_a_resumed_run_of_a_recurrent_model_has_the_bits_of_one_that_was_not_int
         np.testing.assert_array_equal(value, want[name], err_msg=name)
 
 
-def test_noise_is_that_of_the_vector_for_any_split_over_devices() -> None:
-    config = analog.RPUConfig(analog.FloatingPointDevice())  # default periphery, updates by arithmetic
+BY_ARITHMETIC = (analog.RPUConfig(analog.FloatingPointDevice()), analog.InferenceRPUConfig(backward=analog.IOParameters()))
+
+
+@pytest.mark.parametrize("config", BY_ARITHMETIC, ids=lambda c: type(c).__name__)
+def test_noise_is_that_of_the_vector_for_any_split_over_devices(config: analog.RPUConfig) -> None:
     losses = []
     for settings in ({}, {"strategy": DataParallel(["cpu:0", "cpu:1"])}):
         made, loader = learner(Net(config), **settings)
@@ -187,15 +190,22 @@ def test_noise_is_that_of_the_vector_for_any_split_over_devices() -> None:
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+@pytest.mark.parametrize("config", BY_ARITHMETIC, ids=lambda c: type(c).__name__)
 @pytest.mark.parametrize("shape", [(6, 3), (6, 2, 3)], ids=str)
-def test_a_share_of_a_batch_has_the_noise_of_its_rows(shape: tuple[int, ...]) -> None:
+def test_a_share_of_a_batch_has_the_noise_of_its_rows(shape: tuple[int, ...], config: analog.RPUConfig) -> None:
     x = fb.asarray(RNG.normal(size=shape).astype(np.float32))
-    one, other, third = (analog.Linear(3, 5, seed=0) for _ in range(3))
-    whole = one(x)
+
+    def products(x: fb.Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The product and its gradient by a new layer."""
+        layer = analog.Linear(3, 5, config=config, seed=0)
+        y, pull = fb.vjp(layer, x)
+        return y.numpy(), pull(fb.ones_like(y))[0].numpy()
+
     with fb.random.row_offset(2):
-        part = other(x[2:])
-    np.testing.assert_array_equal(part.numpy(), whole.numpy()[2:])
-    assert np.any(third(x[2:]).numpy() != part.numpy())
+        parts = products(x[2:])
+    for whole, part, first in zip(products(x), parts, products(x[2:]), strict=True):
+        np.testing.assert_array_equal(part, whole[2:])
+        assert np.any(first != part)
 
 
 def test_pulses_over_several_devices_are_refused_by_name() -> None:

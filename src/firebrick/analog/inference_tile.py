@@ -14,7 +14,7 @@ import numpy as np
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tangents import Linear, inside_jvp
-from firebrick.analog.tile import Tile, exact_backward, transposed_product
+from firebrick.analog.tile import Tile, exact_backward, rows_before, transposed_product
 from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
@@ -148,18 +148,19 @@ class InferenceTile(Tile):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        return reshape(self._forward_pass(vectors)[0], (*x.shape[:-1], self.rows))
+        return reshape(self._forward_pass(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows))
 
     @autocast(None)
-    def _forward_pass(self, vectors: Tensor) -> tuple[Tensor, _Pass]:
+    def _forward_pass(self, before: int, vectors: Tensor) -> tuple[Tensor, _Pass]:
         """The product with its gradient, and what it was made of."""
         io, ranged = self.config.forward, self.input_range
-        found = inside_jvp(vectors, self._forward_pass, io.is_perfect and ranged is None)
+        found = inside_jvp(vectors, partial(self._forward_pass, before), io.is_perfect and ranged is None)
         if found is None:
             bound = None if ranged is None else self._range_for(vectors)
-            made = _Pass(self, vectors, self._weights_of_pass(), self._factor(), bound)
+            made = _Pass(self, before, vectors, self._weights_of_pass(), self._factor(), bound)
             with no_grad():
-                y = self._product(made.inputs(vectors), made.weights, io, self.drawn_forward, "average_input", True)
+                inputs = made.inputs(vectors)
+                y = self._product(inputs, made.weights, io, self.drawn_forward, "average_input", True, before)
                 y = y if made.factor is None else y * made.factor
                 y = y if bound is None else y * bound
             found = y, made
@@ -178,17 +179,17 @@ class InferenceTile(Tile):
         """
         vectors = self._vectors("d", d, self.rows)
         weights = self.weight if self.training else self._passed(self._shown_weights())
-        return reshape(self._transposed(weights, self._factor(), vectors)[0], (*d.shape[:-1], self.columns))
+        return reshape(self._transposed(weights, self._factor(), rows_before(d), vectors)[0], (*d.shape[:-1], self.columns))
 
     @autocast(None)
-    def _transposed(self, weights: Tensor, factor: Tensor | None, d: Tensor) -> tuple[Tensor, Linear]:
+    def _transposed(self, weights: Tensor, factor: Tensor | None, before: int, d: Tensor) -> tuple[Tensor, Linear]:
         """The product Wᵀ d with its gradient, and its linear function of tangents."""
         io = self.config.backward
-        found = inside_jvp(d, partial(self._transposed, weights, factor), io.is_perfect)
+        found = inside_jvp(d, partial(self._transposed, weights, factor, before), io.is_perfect)
         if found is None:
             with no_grad():
                 scaled = d if factor is None else d * factor
-            x = self._product(scaled, weights, io, self.drawn_backward, "average_error", False)
+            x = self._product(scaled, weights, io, self.drawn_backward, "average_error", False, before)
             found = x, partial(exact_backward, weights=weights, factor=factor, io=io)
         if grad_enabled() and (d.node is not None or weights.node is not None):
             hooks.record(transposed_product(None, factor, io), (d, weights), {}, (found[0],))
@@ -471,6 +472,7 @@ class _Pass:
 
     Attributes:
         tile: The tile.
+        before: How many vectors of the whole batch come before these.
         vectors: The inputs.
         weights: Those of the product, whose gradient is that of the tile's weights.
         factor: Digital factors of the outputs; None for 1.
@@ -478,6 +480,7 @@ class _Pass:
     """
 
     tile: InferenceTile
+    before: int
     vectors: Tensor
     weights: Tensor
     factor: Tensor | None
@@ -506,7 +509,7 @@ class _Pass:
         x, weights, ranged = r.inputs[0], r.inputs[1], self.bound is not None and r.needs[2]
         of_x, of_range = None, None
         if r.needs[0] or ranged:
-            of_x = self.tile._transposed(weights, self.factor, d)[0]
+            of_x = self.tile._transposed(weights, self.factor, self.before, d)[0]
             of_x = of_x if self.bound is None else of_x / self.bound
         if ranged and self.bound is not None and of_x is not None:
             of_range = self.tile.config.input_range.gradient(x, self.bound, of_x)
