@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from PIL import Image
@@ -23,9 +21,8 @@ def run(program: Path, folder: Path, *options: str, needs: tuple[str, ...] = (),
     for package in needs:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} cannot be used here")
-    command = [sys.executable, str(program), "--short", *options]
-    there = os.environ | {"FIREBRICK_DEVICE": device}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=there)
+    modules = tuple({"matplotlib": "matplotlib.pyplot"}.get(package, package) for package in needs)
+    done = forked.run(program, "--short", *options, cwd=folder, variables={"FIREBRICK_DEVICE": device}, needs=modules)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr
     return done.stdout

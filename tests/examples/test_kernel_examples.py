@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from PIL import Image
@@ -20,8 +19,8 @@ def test_a_short_run_draws_a_picture(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         pytest.skip("matplotlib cannot be used here")
     picture = tmp_path / "picture.png"
-    command = [sys.executable, str(FOLDER / f"{name}.py"), "--short", "--out", str(picture)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    program = FOLDER / f"{name}.py"
+    done = forked.run(program, "--short", "--out", str(picture), cwd=tmp_path, needs=("matplotlib.pyplot",))
     assert done.returncode == 0, done.stdout + done.stderr
     with Image.open(picture) as image:
         pixels = np.asarray(image.convert("RGB")) / 255

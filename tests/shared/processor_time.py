@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,9 +36,10 @@ class Part(NamedTuple):
 
 
 def spent() -> float:
-    """Seconds of processor time that this process and those it waited for took so far."""
+    """Seconds of processor time that this process, those it waited for and those that its servers forked took so far."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    forks = sys.modules.get("forked")
+    return time.process_time() + children.ru_utime + children.ru_stime + (forks.spent() if forks else 0.0)
 
 
 def part_of(nodeid: str) -> str:

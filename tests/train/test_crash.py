@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from firebrick.train.writing import STEPS
@@ -16,11 +15,10 @@ LIVES = Path(__file__).with_name("lives.py")
 SHARED = Path(__file__).parents[1] / "shared"
 
 
-def lives(*arguments: object) -> list[dict[str, Any]]:
+def lives(place: str, folder: Path, *arguments: object) -> list[dict[str, Any]]:
     """What became of each run of ``lives.py``."""
-    command = [sys.executable, str(LIVES), *map(str, arguments)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(SHARED), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    needs = ("torch",) if place.startswith("torch") else ()
+    done = forked.run(LIVES, place, str(folder), *map(str, arguments), cwd=folder, paths=[SHARED], needs=needs, timeout=3600)
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
