@@ -570,3 +570,22 @@ def test_a_model_that_is_programmed_in_part_is_refused_and_not_changed() -> None
         analog.drift_weights(model, 5.0)
     for name, value in model.state_dict().numpy().items():
         np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize("kind", analog.InputRangeCalibrationType, ids=lambda k: k.name)
+def test_batches_without_vectors_calibrate_nothing(kind: analog.InputRangeCalibrationType) -> None:
+    config = perfect(input_range=analog.InputRangeParameter(enable=True))
+    layer = analog.Linear(3, 2, config=config, seed=0)
+    with pytest.raises(ConfigError, match="batches on which each tile runs"):
+        analog.calibrate_input_ranges(layer, [fb.zeros((0, 3))], kind)
+    with pytest.raises(ConfigError, match=r"quantile in \(0, 1\], std_alpha above 0\nReceived: 'a'"):
+        analog.calibrate_input_ranges(layer, [fb.ones((1, 3))], kind, quantile="a")  # type: ignore[arg-type]
+
+
+def test_a_time_that_float32_does_not_hold_is_refused() -> None:
+    tile = tile_of(perfect()).eval()
+    tile.program_weights()
+    with pytest.raises(ConfigError, match="a time is a number of seconds"):
+        tile.drift_weights(1e300)
+    tile.drift_weights(3e38)
+    assert np.isfinite(tile.statistics().time)

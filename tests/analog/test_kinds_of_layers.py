@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -312,3 +313,38 @@ def test_inputs_of_other_shapes_are_refused() -> None:
         layer(fb.ones((2, 3, 2)))
     with pytest.raises(ConfigError, match="groups divides in_channels and out_channels"):
         analog.Conv2d(3, 4, 3, groups=2)
+
+
+class Pair(NamedTuple):
+    first: nn.Module
+    second: nn.Module
+
+
+class Kept(nn.Module):
+    """Layers in containers of several types."""
+
+    def __init__(self) -> None:
+        self.pair, self.ordered = Pair(nn.Linear(3, 3), nn.Tanh()), OrderedDict(second=nn.Tanh(), first=nn.Linear(3, 3))
+        self.ordered.move_to_end("second")
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        for layer in (self.pair.first, self.pair.second, *self.ordered.values()):
+            x = layer(x)
+        return x
+
+
+def test_containers_of_layers_keep_their_types_and_orders() -> None:
+    made = analog.convert(Kept(), analog.RPUConfig(analog.IdealDevice()), seed=0)
+    assert type(made.pair) is Pair
+    assert type(made.ordered) is OrderedDict
+    assert list(made.ordered) == ["first", "second"]
+    assert [row.name for row in analog.mapping_report(made)] == ["pair.0", "ordered.first"]
+
+
+@pytest.mark.parametrize("kept", [lambda w: [w], lambda w: {"w": w}, lambda w: ((w,),)], ids=["list", "dict", "tuple"])
+def test_a_weight_that_a_list_or_dict_of_the_model_shares_stays_digital(kept: Any) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model.shared = kept(model.layers[0].weight)
+    with pytest.warns(UserWarning, match=r"stay digital: layers\.0 \(it shares shared\."):
+        made = analog.convert(model, analog.RPUConfig(analog.IdealDevice()), seed=0)
+    assert [row.name for row in analog.mapping_report(made)] == ["layers.1"]

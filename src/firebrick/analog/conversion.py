@@ -18,6 +18,7 @@ from firebrick.analog.tile import Tile
 from firebrick.core.errors import ConfigError
 from firebrick.core.lines import warn
 from firebrick.nn import Module, Parameter
+from firebrick.nn.module import members
 from firebrick.random import Generator, initial_generator
 
 M = TypeVar("M", bound=Module)
@@ -170,7 +171,7 @@ def _reasons(model: Module) -> dict[int, str]:
     owners: dict[int, list[tuple[Module, str]]] = {}
     found: dict[int, str] = {}
     for path, module in model.modules():
-        for name, value in vars(module).items():
+        for name, value in members(vars(module).items()):  # also those in lists and dicts of a module
             if isinstance(value, Parameter):
                 owners.setdefault(id(value), []).append((module, f"{path}.{name}" if path else name))
         if isinstance(module, nn.MultiheadAttention) and type(module) is not nn.MultiheadAttention:
@@ -199,15 +200,18 @@ class _Root(Module):
 
 
 def _replaced(value: Any, made: Mapping[int, Module]) -> Any:
-    """A value with its layers replaced; the same object where it has none."""
+    """A value with its layers replaced, lists and dicts in place; the same object where nothing else is needed."""
     if isinstance(value, Module):
         return made.get(id(value)) or value
-    if isinstance(value, dict):
-        found = {k: _replaced(v, made) for k, v in value.items()}
-        return found if any(found[k] is not v for k, v in value.items()) else value
-    if isinstance(value, (list, tuple)):
-        parts = [_replaced(v, made) for v in value]
-        return type(value)(parts) if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    if isinstance(value, (list, dict)):
+        for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            replaced = _replaced(part, made)
+            if replaced is not part:
+                value[key] = replaced
+    elif isinstance(value, tuple):
+        parts = [_replaced(part, made) for part in value]
+        if any(a is not b for a, b in zip(parts, value, strict=True)):
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from firebrick.analog.inference_tile import InferenceTile, TileStatistics, time_of
 from firebrick.analog.io_parameters import IOParameters
 from firebrick.autodiff.tape import no_grad
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Module
@@ -182,8 +183,11 @@ def calibrate_input_ranges(
         known = ", ".join(k.name for k in InputRangeCalibrationType)
         given = repr(calibration_type)[:60]
         raise ConfigError(f"{name}: calibration_type is an InputRangeCalibrationType: {known}", given, "pass one of them")
-    if not 0.0 < quantile <= 1.0 or not 0.0 < std_alpha < float("inf"):
-        raise ConfigError(f"{name}: quantile in (0, 1], std_alpha above 0", f"{quantile}, {std_alpha}", "correct them")
+    numbers = all(isinstance(python_scalar(n), (int, float)) for n in (quantile, std_alpha))
+    if not numbers or not 0.0 < quantile <= 1.0 or not 0.0 < std_alpha < float("inf"):
+        raise ConfigError(
+            f"{name}: quantile in (0, 1], std_alpha above 0", f"{quantile!r:.40}, {std_alpha!r:.40}", "correct them"
+        )
     seen: dict[int, list[np.ndarray[Any, Any]]] = {id(t): [] for _, t in tiles}
     twin = model.fork().eval()  # with exact products of inputs that are not clipped
     places = {p: t for p, t in twin.modules() if isinstance(t, InferenceTile)}
@@ -196,8 +200,8 @@ def calibrate_input_ranges(
         for batch in batches:
             number += 1
             run(twin, batch) if run is not None else twin(first_of(batch))
-    if number == 0 or any(not v for v in seen.values()):
-        raise ConfigError(f"{name}: batches on which each tile runs", f"{number} batches", "pass at least one batch")
+    if any(sum(v.size for v in values) == 0 for values in seen.values()):
+        raise ConfigError(f"{name}: batches on which each tile runs", f"{number} batches", "pass at least one vector")
     found = {}
     for path, tile in tiles:
         values = np.concatenate([v.ravel() for v in seen[id(tile)]]).astype(np.float64)

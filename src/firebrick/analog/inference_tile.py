@@ -519,6 +519,10 @@ class _Pass:
         return found if self.bound is None else (*found, of_range)
 
 
+LONGEST = float(np.finfo(np.float32).max)
+"""The longest time after programming, in seconds."""
+
+
 def time_of(name: str, seconds: Any) -> float:
     """A time after programming as a Python number.
 
@@ -527,10 +531,10 @@ def time_of(name: str, seconds: Any) -> float:
         seconds: What was passed.
 
     Raises:
-        ConfigError: It is no number of at least 0.
+        ConfigError: It is no number of at least 0, or more than float32 holds.
     """
     given: Any = python_scalar(seconds)
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 <= given < math.inf:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 <= given <= LONGEST:
         raise ConfigError(f"{name}: a time is a number of seconds of at least 0", repr(seconds)[:60], "pass e.g. 86400.0")
     return float(given)
 

@@ -533,7 +533,7 @@ class Module:
         return self.summary()._repr_html_()
 
     def __repr__(self) -> str:
-        parts = [(n, m) for n, m in _members(self.__dict__.items()) if isinstance(m, Module)]
+        parts = [(n, m) for n, m in members(self.__dict__.items()) if isinstance(m, Module)]
         if not parts:
             return f"{type(self).__name__}({self.describe()})"
         rows = [f"({n}): {m!r}".replace("\n", "\n  ") for n, m in parts]
@@ -543,7 +543,7 @@ class Module:
 _PLAIN = frozenset({int, float, bool, str, type(None)})  # types of most attributes, which hold nothing
 
 
-def _members(items: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def members(items: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Parameters, buffers, modules and generators among attributes, and in lists, tuples and dicts."""
     for name, v in items:
         if type(v) in _PLAIN:
@@ -551,9 +551,9 @@ def _members(items: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(v, (Parameter, Buffer, Module, Generator)):
             yield f"{prefix}{name}", v
         elif isinstance(v, (list, tuple)):
-            yield from _members(enumerate(v), f"{prefix}{name}.")
+            yield from members(enumerate(v), f"{prefix}{name}.")
         elif isinstance(v, dict):
-            yield from _members(v.items(), f"{prefix}{name}.")
+            yield from members(v.items(), f"{prefix}{name}.")
 
 
 def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
@@ -562,7 +562,7 @@ def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
     further: list[tuple[str, Any]] = []
     seen = {id(root)}
 
-    def visit(items: Any, prefix: str) -> None:  # ``_members`` of all depths, without generators
+    def visit(items: Any, prefix: str) -> None:  # ``members`` of all depths, without generators
         for name, v in items:
             if type(v) in _PLAIN:
                 continue
