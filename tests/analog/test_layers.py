@@ -11,7 +11,7 @@ import pytest
 import firebrick as fb
 from firebrick import analog, nn, optim
 from firebrick.analog.training import tiles_of
-from firebrick.core.errors import ConfigError, GradientError, OutOfRangeError
+from firebrick.core.errors import ConfigError, DTypeError, GradientError, OutOfRangeError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner, TrainingError
 
@@ -302,3 +302,14 @@ def test_what_is_converted_already_or_is_no_configuration_is_named() -> None:
         analog.convert(nn.Sequential(analog.Linear(4, 3, config=config, seed=0)), config)
     with pytest.raises(ConfigError, match="config is an RPUConfig"):
         analog.convert(nn.Linear(4, 3), analog.InferenceRPUConfig)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given", [np.full((2, 3), 0.1 + 1j), fb.full((2, 3), 0.1 + 1j, dtype=fb.complex64)], ids=["array", "tensor"]
+)
+def test_complex_weights_of_a_layer_are_refused(given: Any) -> None:
+    layer = analog.Linear(3, 2, config=ideal(), seed=0)
+    before = layer.tiles.get_weights().numpy()
+    with pytest.raises(DTypeError, match=r"TileArray\.set_weights: weights are real"):
+        layer.tiles.set_weights(given)
+    np.testing.assert_array_equal(layer.tiles.get_weights().numpy(), before)

@@ -12,7 +12,7 @@ from firebrick.analog.config import RPUConfig
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.inference_tile import InferenceTile
 from firebrick.analog.tile import Tile
-from firebrick.core.errors import OutOfRangeError, ShapeError
+from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import concat
 from firebrick.nn import Module
@@ -90,10 +90,15 @@ class TileArray(Module):
             Number of weights that were clipped.
 
         Raises:
+            DTypeError: The weights are complex; nothing was changed.
             ShapeError: The shape is not that of the layer; nothing was changed.
             OutOfRangeError: A weight is not finite; nothing was changed.
         """
-        given = np.asarray(weights.numpy() if isinstance(weights, Tensor) else weights, np.float32)
+        array = np.asarray(weights.numpy() if isinstance(weights, Tensor) else weights)
+        if array.dtype.kind == "c":
+            received = f"{array.dtype}{list(array.shape)}"
+            raise DTypeError("TileArray.set_weights: weights are real", received, "take the real part first")
+        given = array.astype(np.float32)
         if given.shape != (self.rows, self.columns):
             received = str(list(given.shape))
             raise ShapeError(f"TileArray.set_weights: weights are [{self.rows}, {self.columns}]", received, "reshape them")
