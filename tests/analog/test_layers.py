@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 import firebrick as fb
 from firebrick import analog, nn, optim
 from firebrick.analog.training import tiles_of
-from firebrick.core.errors import ConfigError, DTypeError, GradientError, OutOfRangeError
+from firebrick.core.errors import ConfigError, DTypeError, GradientError, OutOfRangeError, UnsupportedError
 from firebrick.data import ArrayDataset, DataLoader
+from firebrick.random import Generator
 from firebrick.train import Learner, TrainingError
 
 PERFECT = analog.IOParameters(is_perfect=True)
@@ -313,3 +315,41 @@ def test_complex_weights_of_a_layer_are_refused(given: Any) -> None:
     with pytest.raises(DTypeError, match=r"TileArray\.set_weights: weights are real"):
         layer.tiles.set_weights(given)
     np.testing.assert_array_equal(layer.tiles.get_weights().numpy(), before)
+
+
+class Keeps(nn.Module):
+    """A layer that is used as an attribute, a bound method, an argument of a partial function, and from a closure."""
+
+    def __init__(self, use: str) -> None:
+        self.layer = nn.Linear(3, 2, generator=Generator(0))
+        self.calls = {
+            "attribute": self._through, "method": self.layer.forward, "argument": partial(self._of, self.layer),
+        }  # fmt: skip
+        self.use = use
+        if use == "closure":
+            self.calls[use] = lambda x: self.layer(x)
+
+    def _through(self, x: fb.Tensor) -> fb.Tensor:
+        return self.layer(x)
+
+    def _of(self, layer: nn.Linear, x: fb.Tensor) -> fb.Tensor:
+        return layer(x)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return self.calls[self.use](x)
+
+
+@pytest.mark.parametrize("use", ["method", "argument"])
+def test_a_digital_layer_that_a_converted_model_has_kept_is_not_used_unnoticed(use: str) -> None:
+    made = analog.convert(Keeps(use), ideal(), seed=0)
+    with pytest.raises(UnsupportedError, match=r"used through the model's attributes(.|\n)*self\.layer\(x\)"):
+        made(fb.ones((2, 3)))
+    model = Keeps("attribute")
+    made, x = analog.convert(model, ideal(), seed=0), fb.ones((2, 3))
+    np.testing.assert_allclose(made(x).numpy(), model(x).numpy(), rtol=1e-5)
+    np.testing.assert_array_equal(model.calls["method"](x).numpy(), model(x).numpy())
+
+
+def test_a_function_that_has_kept_the_digital_model_is_named() -> None:
+    with pytest.warns(UserWarning, match=r"have kept the digital model(.|\n)*: calls\.closure"):
+        analog.convert(Keeps("closure"), ideal(), seed=0)

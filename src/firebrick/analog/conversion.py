@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any, NoReturn, TypeVar
 
 import firebrick.nn as nn
 from firebrick.analog.attention import PARTS, MultiheadAttention
@@ -15,7 +17,7 @@ from firebrick.analog.layers import Linear
 from firebrick.analog.mapping import TileArray
 from firebrick.analog.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from firebrick.analog.tile import Tile
-from firebrick.core.errors import ConfigError
+from firebrick.core.errors import ConfigError, UnsupportedError
 from firebrick.core.lines import warn
 from firebrick.nn import Module, Parameter
 from firebrick.nn.module import members
@@ -52,6 +54,8 @@ def convert(
         seed: Seed of the generator from which the tiles get theirs.
         generator: The generator, in place of a seed; by default one derived from ``fb.random.initial_generator()``.
 
+    A bound method of a layer that the model has kept, such as ``self.layer.forward`` in a list, raises when it is used.
+
     Returns:
         The analog model. Weights outside of the bounds of their devices are clipped, with a warning of how many.
 
@@ -80,6 +84,7 @@ def convert(
         return convert(root, config, exclude=exclude, generator=own).model  # type: ignore[return-value]
     twin = model.fork()
     layers = dict(_products(twin))
+    every = [part for _, part in twin.modules()]
     for pattern in exclude:
         if not any(fnmatchcase(path, pattern) for path in layers):
             raise ConfigError(
@@ -117,7 +122,15 @@ def convert(
             replaced = _replaced(value, made)
             if replaced is not value:
                 setattr(part, name, replaced)
+    for part in every:
+        if id(part) in made:
+            object.__setattr__(part, "__class__", _Replaced)
     twin._name("")
+    if kept := _functions_of(twin, {id(part) for _, part in model.modules()}):
+        warn(
+            f"analog.convert: these functions have kept the digital model, and compute with its weights: {', '.join(kept)}. "
+            "Write methods in their place", UserWarning,
+        )  # fmt: skip
     if left:
         warn(
             f"analog.convert: these layers stay digital: {', '.join(left)}. Pass exclude= to convert without this warning",
@@ -197,6 +210,39 @@ class _Root(Module):
 
     def __init__(self, model: Module) -> None:
         self.model = model
+
+
+def _functions_of(model: Module, others: set[int]) -> list[str]:
+    """Attributes that are functions whose closures hold other modules: copies of a model have the same functions."""
+    found = []
+    for path, part in model.modules():
+        for name, function in _functions(vars(part).items(), f"{path}." if path else ""):
+            with suppress(ValueError):  # a cell without a value
+                if any(id(cell.cell_contents) in others for cell in function.__closure__ or ()):
+                    found.append(name)
+    return found
+
+
+def _functions(items: Iterable[tuple[Any, Any]], prefix: str) -> Iterator[tuple[str, FunctionType]]:
+    """Functions among attributes, and in lists, tuples and dicts, with their paths."""
+    for name, v in items:
+        if isinstance(v, FunctionType):
+            yield f"{prefix}{name}", v
+        elif isinstance(v, (list, tuple)):
+            yield from _functions(enumerate(v), f"{prefix}{name}.")
+        elif isinstance(v, dict):
+            yield from _functions(v.items(), f"{prefix}{name}.")
+
+
+class _Replaced(Module):
+    """What a layer is when an analog one has its place: a bound method of it would compute with weights that are in no tile."""
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise UnsupportedError(
+            "a layer that analog.convert has replaced is used through the model's attributes",
+            f"a bound method, or a function, that has kept the digital layer ({name} is read)",
+            "look the layer up when it is used, as in self.layer(x), or name it in exclude=",
+        )
 
 
 def _replaced(value: Any, made: Mapping[int, Module]) -> Any:
