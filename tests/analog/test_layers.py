@@ -353,3 +353,9 @@ def test_a_digital_layer_that_a_converted_model_has_kept_is_not_used_unnoticed(u
 def test_a_function_that_has_kept_the_digital_model_is_named() -> None:
     with pytest.warns(UserWarning, match=r"have kept the digital model(.|\n)*: calls\.closure"):
         analog.convert(Keeps("closure"), ideal(), seed=0)
+
+
+def test_all_of_a_layer_is_on_the_device_that_is_named() -> None:
+    layer = analog.Linear(3, 2, config=ideal(), seed=0, device="numpy")
+    assert {t.device.name for t in layer.state_dict().values()} == {"numpy:0"}
+    assert layer(fb.ones((4, 3), device="numpy")).device.name == "numpy:0"

@@ -183,3 +183,11 @@ def test_forward_mode_of_completed_singular_vectors_is_refused_with_the_remedy(s
     _, tangents = fb.jvp(lambda x: fb.linalg.svd(x, full_matrices=False).S, (x,), (fb.ones_like(x),))
     u, _, vh = np.linalg.svd(x.numpy(), full_matrices=False)
     np.testing.assert_allclose(tangents.numpy(), np.diag(u.T @ np.ones(shape) @ vh.T), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 0, 3)], ids=str)
+def test_forward_mode_of_singular_values_of_empty_matrices(shape: tuple[int, ...]) -> None:
+    x = fb.zeros(shape)
+    y, dy = fb.jvp(lambda x: fb.linalg.svd(x, full_matrices=False), (x,), (fb.ones(shape),))
+    assert [t.shape for t in dy] == [t.shape for t in y]
+    assert all((t.numpy() == 0).all() for t in dy)

@@ -685,3 +685,9 @@ def test_uniform_numbers_of_half_precision_whose_width_has_no_half(jit: bool) ->
     x = (fb.jit(draw) if jit else draw)(low, high).numpy().astype(np.float64)
     assert -60000.0 <= x.min() < -50000.0 < 50000.0 < x.max() < 60000.0
     assert abs(x.mean()) < 5 * 120000.0 / math.sqrt(12 * 400)
+
+
+def test_the_gradient_at_an_impossible_number_of_failures_is_zero_also_where_the_first_trial_succeeds() -> None:
+    for p in (1.0, 0.5):
+        slope = fb.grad(lambda p: fb.sum(fb.exp(d.Geometric(p).log_prob(fb.asarray([-1.0, 0.5])))))(fb.asarray(p))
+        assert slope.item() == 0.0

@@ -17,7 +17,9 @@ from firebrick.train import (
     Learner,
     TrainingError,
     TrainingInterrupted,
+    snapshots,
 )
+from firebrick.train.rundir import RunDirectory
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -85,3 +87,16 @@ def test_a_history_is_a_table(make: Make, loaders: Loaders) -> None:
     assert [line.split()[:2] for line in lines] == [["1", "7"], ["2", "14"]]
     assert len({len(line) for line in (head, *lines)}) == 1
     assert rows == list(rows)
+
+
+def test_the_best_epoch_is_read_when_what_is_being_written_is_there(
+    make: Make, loaders: Loaders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make(out=tmp_path / "run")
+    learner.fit(*loaders, epochs=1, draw=False)
+    order: list[str] = []
+    wait, load = RunDirectory.wait, snapshots.load_checkpoint
+    monkeypatch.setattr(RunDirectory, "wait", lambda run: (order.append("wait"), wait(run))[1])
+    monkeypatch.setattr(snapshots, "load_checkpoint", lambda path: (order.append("load"), load(path))[1])
+    learner.load_best()
+    assert order == ["wait", "load"]

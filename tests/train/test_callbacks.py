@@ -247,6 +247,7 @@ def test_early_stopping_stops_gives_back_the_best_values_and_resumes(tmp_path: P
     resumed = learner(callbacks=[rule], out=tmp_path / "run")
     resumed.resume()
     assert (rule.best, rule.waited) == (losses[best], 1)
+    assert {type(v) for v in rule.state()["values"].values()} == {fb.Tensor}
     assert len(resumed.fit(*loaders(), epochs=60, draw=False)) == len(rows)
     assert bits(resumed) == bits(whole)
 

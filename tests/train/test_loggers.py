@@ -166,6 +166,14 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
     assert learner.step == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder where no one may write")
+def test_a_folder_that_is_there_and_cannot_be_written_to_is_refused(make: Make, loaders: Loaders) -> None:
+    learner = make(callbacks=[CSVLogger("/proc/log")])
+    with pytest.raises(TrainingError, match="a logger writes into /proc"):
+        learner.fit(*loaders, epochs=1)
+    assert learner.step == 0
+
+
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "3"])
 def test_a_number_of_steps_that_is_none_is_refused(tmp_path: Path, every: Any) -> None:
     for kind in (JSONLinesLogger, EventFileLogger):

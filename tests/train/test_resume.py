@@ -133,6 +133,16 @@ def test_checkpoints_within_an_epoch_come_every_so_many_steps(make: Make, loader
     assert saved == [3, 6, 7, 10, 13, 14]
 
 
+def test_the_rest_of_an_epoch_is_saved_on_the_way_too(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    with pytest.raises(TrainingInterrupted):
+        stop(make(out=tmp_path / "run"), 2).fit(loaders[0], epochs=1, draw=False)
+    learner = make(out=tmp_path / "run", checkpoint_steps=1)
+    learner.resume()
+    saved = spied(learner)
+    learner.fit(loaders[0], epochs=1, draw=False)
+    assert saved == [3, 4, 5, 6, 7]
+
+
 class Endless(IterableDataset):
     """The points of a loader as a stream that does not say how many there are."""
 

@@ -10,11 +10,13 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.backends.webgpu import engine
 from firebrick.backends.webgpu.adapters import adapters
 from firebrick.backends.webgpu.buffers import LEAST, BufferPool, size_class
 from firebrick.backends.webgpu.commands import Gpu
@@ -496,3 +498,35 @@ def test_some_operands_may_have_no_elements(name: str) -> None:
         for run in (f, fb.jit(f)):
             found = run(*(fb.asarray(a, device="webgpu:0") for a in arrays)).numpy()
             assert (found.shape, found.tolist()) == (want.shape, want.tolist())
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (OSError("no libvulkan"), "wgpu cannot be loaded (no libvulkan): "),
+        (ModuleNotFoundError("No module named 'wgpu'", name="wgpu"), "pip install 'firebrick[webgpu]'"),
+        ((), "wgpu finds no adapter with Vulkan, Metal or DirectX 12: "),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_what_is_missing_is_said(found: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapters() -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    backend = fb.device(GPU).backend
+    monkeypatch.setattr(engine, "adapters", adapters)
+    assert message in str(backend.unavailable("webgpu"))
+
+
+def test_to_wait_for_a_device_reads_from_it_when_all_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = on_gpu([1.0, 2.0])
+    device = x.device
+    order: list[str] = []
+    submit, read = Gpu.submit, Gpu.bytes_of
+    monkeypatch.setattr(Gpu, "submit", lambda gpu: (order.append("submit"), submit(gpu))[1])
+    monkeypatch.setattr(Gpu, "bytes_of", lambda gpu, *where: (read(gpu, *where), order.append("read"))[0])
+    _ = x + 1.0
+    device.backend.sync(device)
+    assert order[-2:] == ["submit", "read"]
