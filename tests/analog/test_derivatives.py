@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -104,11 +103,60 @@ def test_inputs_beyond_the_range_have_no_tangent() -> None:
     close(fb.jvp(tile, (x,), (fb.ones((1, 4)),))[1], fb.asarray([[0.0, 1.0, 0.0, 1.0]]) @ fb.asarray(W.T))
 
 
-def test_forward_mode_around_examples_is_refused_where_converters_round() -> None:
-    tile = analog.Tile(3, 4, analog.RPUConfig(analog.FloatingPointDevice()), seed=0)
-    call: Callable[[fb.Tensor], fb.Tensor] = fb.vmap(tile)
-    with pytest.raises(UnsupportedError, match=r"put fb\.vmap around fb\.jvp"):
-        fb.jvp(call, (X,), (V,))
+def noisy(kind: str) -> analog.Tile:
+    if kind == "tile":
+        return analog.Tile(3, 4, analog.RPUConfig(analog.SoftBoundsDevice(dw_min=0.001)), seed=0)
+    limits = analog.InputRangeParameter(enable=True, init_value=2.0)
+    bounded = analog.IOParameters(noise_management=analog.NoiseManagementType.NONE)
+    return analog.InferenceTile(3, 4, analog.InferenceRPUConfig(forward=bounded, input_range=limits), seed=0).eval()
+
+
+@pytest.mark.parametrize("kind", ["tile", "inference tile"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_product_inside_vmap_and_its_derivatives_are_those_of_the_batch(kind: str, jit: bool) -> None:
+    def product(m: analog.Tile, x: fb.Tensor) -> fb.Tensor:
+        return m(x)
+
+    def mapped(m: analog.Tile, x: fb.Tensor) -> fb.Tensor:
+        return fb.vmap(m)(x)
+
+    found = []
+    for call in (product, mapped):
+        tile = noisy(kind)
+        tile.place(W)
+        losses = fb.value_and_grad(lambda m, call=call: fb.sum(fb.sin(call(m, X))))
+        value, gradients = (fb.jit(losses) if jit else losses)(tile)
+        of_x = fb.grad(lambda x, call=call, tile=tile: fb.sum(fb.sin(call(tile, x))))(X)
+        y, along = fb.jvp(lambda x, call=call, tile=tile: call(tile, x), (X,), (V,))
+        back = tile.backward if call is product else fb.vmap(tile.backward)
+        of_d = fb.grad(lambda d, back=back: fb.sum(fb.sin(back(d))))(V[:, :3])
+        found.append([value, gradients[tile.weight], of_x, y, along, of_d])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
+def test_inputs_and_errors_inside_vmap_make_the_pulses_of_the_batch() -> None:
+    weights = []
+    for call in (lambda m: m(X), lambda m: fb.vmap(m)(X)):
+        layer = analog.Linear(4, 3, config=analog.RPUConfig(analog.SoftBoundsDevice(dw_min=0.001)), seed=0)
+        _, gradients = fb.value_and_grad(lambda m, call=call: fb.mean(call(m) ** 2))(layer)
+        analog.SGD(layer, 0.1).update(layer, gradients)
+        weights.append(layer.tiles.get_weights().numpy())
+    np.testing.assert_array_equal(*weights)
+
+
+def test_derivatives_around_examples_that_have_products_of_their_own_are_refused() -> None:
+    tile = analog.Tile(3, 4, analog.RPUConfig(analog.FloatingPointDevice(), forward=PERFECT, backward=PERFECT), seed=0)
+
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(tile(x) ** 2)
+
+    of_each = fb.vmap(fb.grad(loss))
+    assert of_each(X).shape == X.shape
+    with pytest.raises(UnsupportedError, match="pass the tile all vectors at once"):
+        fb.grad(lambda m: fb.sum(of_each(X) ** 2))(tile)
+    with pytest.raises(UnsupportedError, match="pass the tile all vectors at once"):
+        fb.jvp(of_each, (X,), (V,))
 
 
 def test_pulses_do_not_follow_from_a_penalty_of_gradients() -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.analog.examples import check_examples, of_all_examples
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tangents import Linear, inside_jvp
-from firebrick.analog.tile import Tile, exact_backward, rows_before, transposed_product
+from firebrick.analog.tile import Tile, exact_backward, in_rows, rows_before, transposed_product
 from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
@@ -148,14 +149,16 @@ class InferenceTile(Tile):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        return reshape(self._forward_pass(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows))
+        found = of_all_examples(x, self.weight, self.forward)
+        return reshape(self._forward_pass(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows)) if found is None else found
 
     @autocast(None)
     def _forward_pass(self, before: int, vectors: Tensor) -> tuple[Tensor, _Pass]:
         """The product with its gradient, and what it was made of."""
         io, ranged = self.config.forward, self.input_range
-        found = inside_jvp(vectors, partial(self._forward_pass, before), io.is_perfect and ranged is None)
+        found = inside_jvp(vectors, partial(self._forward_pass, before))
         if found is None:
+            check_examples(vectors, self.weight, ranged)
             bound = None if ranged is None else self._range_for(vectors)
             made = _Pass(self, before, vectors, self._weights_of_pass(), self._factor(), bound)
             with no_grad():
@@ -185,12 +188,17 @@ class InferenceTile(Tile):
     def _transposed(self, weights: Tensor, factor: Tensor | None, before: int, d: Tensor) -> tuple[Tensor, Linear]:
         """The product Wᵀ d with its gradient, and its linear function of tangents."""
         io = self.config.backward
-        found = inside_jvp(d, partial(self._transposed, weights, factor, before), io.is_perfect)
+        exact = partial(exact_backward, weights=weights, factor=factor, io=io)
+        whole = of_all_examples(d, weights, lambda v: in_rows(v, partial(self._transposed, weights, factor, before)))
+        if whole is not None:
+            return whole, exact
+        found = inside_jvp(d, partial(self._transposed, weights, factor, before))
         if found is None:
+            check_examples(d, weights)
             with no_grad():
                 scaled = d if factor is None else d * factor
             x = self._product(scaled, weights, io, self.drawn_backward, "average_error", False, before)
-            found = x, partial(exact_backward, weights=weights, factor=factor, io=io)
+            found = x, exact
         if grad_enabled() and (d.node is not None or weights.node is not None):
             hooks.record(transposed_product(None, factor, io), (d, weights), {}, (found[0],))
         return found

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from firebrick.autodiff.forward import DIRECTIONS, taken_apart
-from firebrick.core.duals import Dual, dual
-from firebrick.core.errors import UnsupportedError
-from firebrick.core.levels import Inner, enter, innermost_of, leave
+from firebrick.core.duals import dual
+from firebrick.core.levels import enter, innermost_of, leave
 from firebrick.core.tensor import Tensor
 
 Linear = Callable[[Tensor], Tensor]
@@ -19,26 +18,15 @@ Linear = Callable[[Tensor], Tensor]
 L = TypeVar("L", bound=Linear)
 
 
-def inside_jvp(vectors: Tensor, made: Callable[[Tensor], tuple[Tensor, L]], exact: bool) -> tuple[Tensor, L] | None:
+def inside_jvp(vectors: Tensor, made: Callable[[Tensor], tuple[Tensor, L]]) -> tuple[Tensor, L] | None:
     """A product of vectors that have a tangent, and the linear function of tangents that it has; None for other vectors.
 
     Args:
         vectors: The vectors.
         made: Makes the product of their values.
-        exact: Whether the product is made of operations that all have their own tangents.
-
-    Raises:
-        UnsupportedError: The vectors are examples of ``fb.vmap`` with a tangent from outside of it.
     """
     level = innermost_of((vectors,))
-    if level is None:
-        return None
-    if level.kind is not DIRECTIONS:
-        if not exact and _has_tangent(vectors):
-            raise UnsupportedError(
-                "the tangent of a tile's product inside fb.vmap is that of an fb.jvp inside of it", "an fb.jvp around fb.vmap",
-                "put fb.vmap around fb.jvp, or pass the tile all vectors at once",
-            )  # fmt: skip
+    if level is None or level.kind is not DIRECTIONS:
         return None
     value, tangent = taken_apart(vectors, level)
     token = enter(level.parent)
@@ -48,13 +36,3 @@ def inside_jvp(vectors: Tensor, made: Callable[[Tensor], tuple[Tensor, L]], exac
     finally:
         leave(token)
     return dual(level, y, along), linear
-
-
-def _has_tangent(t: Tensor) -> bool:
-    """Whether a tensor has a tangent at any level."""
-    data = t.storage.data
-    while isinstance(data, Inner):
-        if isinstance(data, Dual) and data.tangent is not None:
-            return True
-        data = data.value.storage.data
-    return False

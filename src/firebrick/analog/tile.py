@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown
+from firebrick.analog.examples import check_examples, of_all_examples
 from firebrick.analog.factors import Factors, keep
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
@@ -133,14 +135,16 @@ class Tile(Module):
             x: Float32 tensor [..., columns].
         """
         vectors = self._vectors("x", x, self.columns)
-        return reshape(self._forward(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows))
+        found = of_all_examples(x, self.weight, self.forward)
+        return reshape(self._forward(rows_before(x), vectors)[0], (*x.shape[:-1], self.rows)) if found is None else found
 
     @autocast(None)
     def _forward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
         """The product with its gradient, and its linear function of tangents."""
         io = self.config.forward
-        found = inside_jvp(vectors, partial(self._forward, before), io.is_perfect)
+        found = inside_jvp(vectors, partial(self._forward, before))
         if found is None:
+            check_examples(vectors, self.weight)
             y = self._product(vectors, self.weight, io, self.drawn_forward, "average_input", True, before)
             if self.scale is not None:
                 with no_grad():
@@ -170,12 +174,17 @@ class Tile(Module):
     def _backward(self, before: int, vectors: Tensor) -> tuple[Tensor, Linear]:
         """The product with its gradient, which is that of the exact product, and its linear function of tangents."""
         io = self.config.backward
-        found = inside_jvp(vectors, partial(self._backward, before), io.is_perfect)
+        exact = partial(exact_backward, weights=self.weight, factor=self.scale, io=io)
+        whole = of_all_examples(vectors, self.weight, lambda d: in_rows(d, partial(self._backward, before)))
+        if whole is not None:
+            return whole, exact
+        found = inside_jvp(vectors, partial(self._backward, before))
         if found is None:
+            check_examples(vectors, self.weight)
             with no_grad():
                 scaled = vectors if self.scale is None else vectors * self.scale
             x = self._product(scaled, self.weight, io, self.drawn_backward, "average_error", False, before)
-            found = x, partial(exact_backward, weights=self.weight, factor=self.scale, io=io)
+            found = x, exact
         if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
             hooks.record(transposed_product(None, self.scale, io), (vectors, self.weight), {}, (found[0],))
         return found
@@ -519,6 +528,17 @@ def rows_before(vectors: Tensor) -> int:
     """How many vectors of the whole batch come before those of a share, whose first axis is the batch."""
     before = rows.get()
     return before * math.prod(vectors.shape[1:-1]) if before and vectors.ndim > 1 else 0
+
+
+def in_rows(vectors: Tensor, product: Callable[[Tensor], tuple[Tensor, Linear]]) -> Tensor:
+    """The product of vectors [examples, samples, size], which is made of vectors [samples, size].
+
+    Args:
+        vectors: The vectors of all examples.
+        product: Makes the product.
+    """
+    y = product(reshape(vectors, (math.prod(vectors.shape[:-1]), vectors.shape[-1])))[0]
+    return reshape(y, (*vectors.shape[:-1], y.shape[-1]))
 
 
 def _recorded(pull: Any) -> Op:
