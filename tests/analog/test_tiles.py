@@ -449,3 +449,26 @@ def test_drift_by_the_logarithm_of_a_conductance_that_is_not_positive_is_refused
     tile.set_weights(np.abs(W))
     tile.drift(10.0)
     assert np.isfinite(tile.weight.numpy()).all()
+
+
+@pytest.mark.parametrize("device", [analog.SoftBoundsDevice(), analog.FloatingPointDevice()])
+def test_a_weight_that_replaced_that_of_the_devices_is_refused_by_updates(device: Any) -> None:
+    layer = analog.Linear(4, 3, config=analog.RPUConfig(device), seed=0)
+    optimizers = [analog.SGD(layer, 0.1)]
+    tile = layer.tiles.tiles[0][0]
+    tile.weight = fb.nn.Parameter(fb.zeros((3, 4)))
+    optimizers.append(analog.SGD(layer, 0.1))
+    _, gradients = fb.value_and_grad(lambda m: fb.mean((m(fb.ones((2, 4))) - 1.0) ** 2))(layer)
+    for optimizer in optimizers:
+        with pytest.raises(ConfigError, match="set_weights"):
+            optimizer.update(layer, gradients)
+    with pytest.raises(ConfigError, match="set_weights"):
+        tile.update(fb.ones((2, 4)), fb.ones((2, 3)), 0.1)
+
+
+@pytest.mark.parametrize("kind", [analog.RPUConfig(), analog.InferenceRPUConfig()])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_tiles_that_were_cast_are_refused(kind: analog.RPUConfig, dtype: str) -> None:
+    layer = analog.Linear(4, 3, config=kind, seed=0).astype(dtype)
+    with pytest.raises(DTypeError, match="Tile: weights are float32"):
+        layer(fb.ones((2, 4)))

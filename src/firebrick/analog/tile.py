@@ -269,6 +269,7 @@ class Tile(Module):
             DTypeError: x, d or lr is not float32.
             OutOfRangeError: x, d or lr is not finite; under ``fb.jit`` that is not known.
         """
+        self.check_weight()
         x, d = self._vectors("x", x, self.columns), self._vectors("d", d, self.rows)
         if x.shape[0] != d.shape[0]:
             raise ShapeError(
@@ -299,6 +300,14 @@ class Tile(Module):
                 self.show()
                 return counts
             return self.arrays[0].update(x, d, lr, self.config.update)
+
+    def check_weight(self) -> None:
+        """Raise ConfigError if ``weight`` is another Parameter than the one that updates of the devices change."""
+        if not isinstance(self.config.device, UnitCell) and self.arrays[0].weight is not self.weight:
+            raise ConfigError(
+                "Tile.update: a weight that is that of the devices", f"another Parameter, {describe('weight', self.weight)}",
+                "set weights with tile.set_weights(…)",
+            )  # fmt: skip
 
     @property
     def by_arithmetic(self) -> bool:
@@ -486,6 +495,9 @@ class Tile(Module):
         if not isinstance(v, Tensor):
             raise not_a_tensor("Tile", name, v, self.weight.device.name)
         check_devices("Tile", **{name: v, "weight": self.weight})
+        if self.weight.dtype is not float32:
+            remedy = "cast digital parts of the model only; fb.autocast leaves tiles as they are"
+            raise DTypeError("Tile: weights are float32", describe("weight", self.weight), remedy)
         v = wide(v)  # hardware is simulated in float32, also in mixed precision
         if v.dtype is not float32:
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")

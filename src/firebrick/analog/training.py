@@ -75,6 +75,7 @@ class AnalogOptimizer(Optimizer):
             grads: From ``fb.value_and_grad``, of one backward pass.
 
         Raises:
+            ConfigError: The weight of a tile was replaced by another Parameter; nothing was changed.
             GradientError: The gradient of a tile is not that of one backward pass; nothing was changed.
             OutOfRangeError: The inputs or errors of a tile, or its learning rate, are not finite; nothing was changed. Under
                 ``fb.jit`` it is an ``ExecutionError``.
@@ -90,6 +91,7 @@ class AnalogOptimizer(Optimizer):
             gradient = None if tile.weight.frozen else grads.get(tile.weight)
             if gradient is None:
                 continue
+            tile.check_weight()
             factors: tuple[Factors, ...] | Tensor | None = factors_of(gradient)
             if factors is None and tile.by_arithmetic:
                 factors = gradient
