@@ -38,8 +38,8 @@ class Part(NamedTuple):
 def spent() -> float:
     """Seconds of processor time that this process, those it waited for and those that its servers forked took so far."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    forks = sys.modules.get("forked")
-    return time.process_time() + children.ru_utime + children.ru_stime + (forks.spent() if forks else 0.0)
+    servers = [sys.modules[name] for name in ("forked", "ranks") if name in sys.modules]
+    return time.process_time() + children.ru_utime + children.ru_stime + sum(server.spent() for server in servers)
 
 
 def part_of(nodeid: str) -> str:

@@ -1,7 +1,7 @@
 """Ranks for tests: in threads of one process, and in processes that a fork server starts with torch imported already.
 
-A body is a function of this module, or of another on the path, called as ``body(group, pipe)`` on each rank; by ``pipe`` it
-speaks with the test.
+A body is a function of this module, or of another on the path, or a ``functools.partial`` of one. It is called as
+``body(group, pipe)`` on each rank, and exchanges messages with the test through ``pipe``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any
 
 import firebrick as fb
@@ -61,6 +63,7 @@ class Ranks:
         timeout: The group's.
         hosts: Network namespaces, one for each rank, with the address of the first.
         only: The ranks to start, if not all.
+        patience: Seconds that the test waits for a message.
     """
 
     def __init__(
@@ -70,16 +73,18 @@ class Ranks:
         timeout: float = SECONDS,
         hosts: tuple[Sequence[str], str] | None = None,
         only: Sequence[int] | None = None,
+        patience: float = SECONDS,
     ) -> None:
+        self.patience = patience
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "firebrick.distributed", "ranks"])
+        context.set_forkserver_preload(["torch.distributed", "firebrick.train", "firebrick.testing", "ranks"])
         address = "127.0.0.1" if hosts is None else hosts[1]
         variables = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
         self.pipes: dict[int, Connection] = {}
         self.processes: dict[int, ForkServerProcess] = {}
         for rank in range(size) if only is None else only:
             self.pipes[rank], theirs = context.Pipe()
-            own = {**variables, "RANK": str(rank)}
+            own = {**variables, "RANK": str(rank), "FIREBRICK_NUM_THREADS": "1"}
             host = None if hosts is None else hosts[0][rank]
             self.processes[rank] = context.Process(target=_run, args=(body, own, timeout, host, theirs), daemon=True)
             self.processes[rank].start()
@@ -99,7 +104,7 @@ class Ranks:
 
     def hear(self, rank: int) -> Any:
         """The next message of a rank, or what its body returned or raised."""
-        assert self.pipes[rank].poll(SECONDS), f"rank {rank} says nothing"
+        assert self.pipes[rank].poll(self.patience), f"rank {rank} says nothing"
         return self.pipes[rank].recv()
 
     def results(self, *without: int) -> list[Any]:
@@ -112,10 +117,20 @@ class Ranks:
         return out
 
 
+def spent() -> float:
+    """Seconds of processor time of the fork server and of its ranks that ended; 0.0 where the system has no ``/proc``."""
+    process = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/stat")  # type: ignore[attr-defined]
+    if not process.exists():
+        return 0.0
+    ticks = process.read_text().rpartition(")")[2].split()[11:15]  # its own and its children's, in user and system mode
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def _run(body: Body, variables: dict[str, str], timeout: float, host: str | None, pipe: Connection) -> None:
     if host is not None:
         enter(host)
     os.environ.update(variables)
+    fb.config.load_environment()
     try:
         group = distributed.init(timeout=timeout)
         out = body(group, pipe)

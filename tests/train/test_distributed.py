@@ -7,30 +7,41 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import distributed_training
 import pytest
+from distributed_training import HOSTS, compare, unlike_settings
 from hosts import FIRST, need_mpi, three_hosts
-from ranks import LAUNCH
+from ranks import LAUNCH, Body, Ranks
 
 from firebrick.testing import engines
 
 pytestmark = pytest.mark.skipif("torch" in engines().missing, reason="torch, whose gloo carries the data")
 
 ENVIRONMENT = {**os.environ, "FIREBRICK_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-PROGRAM = Path(__file__).with_name("distributed_program.py")
+PROGRAM = distributed_training.__file__
 
 
 def launched(processes: int, *arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    command = [*LAUNCH, "-n", str(processes), *options, str(PROGRAM), *arguments]
+    command = [*LAUNCH, "-n", str(processes), *options, PROGRAM, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=150, check=False)
 
 
-def check(said: str, ways: int = 17) -> None:
+def on_ranks(body: Body, size: int, hosts: tuple[Sequence[str], str] | None = None) -> list[Any]:
+    """What a body returns on each rank of processes that have imported PyTorch already."""
+    with Ranks(body, size, hosts=hosts, patience=150) as ranks:
+        results = ranks.results()
+    for error in results:
+        if isinstance(error, Exception):
+            raise error
+    return results
+
+
+def check(found: dict[str, Sequence[float]], ways: int) -> None:
     """Every way of training gave what one device gives."""
-    line = re.search(r"found (\{.*\})", said)
-    assert line is not None, said
-    found = json.loads(line[1])
     assert len(found) == ways
     for name, (weights, losses, steps) in found.items():
         assert weights < 1e-10, name
@@ -39,41 +50,35 @@ def check(said: str, ways: int = 17) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("processes", "ways"),
-    [(2, "compare"), *(pytest.param(n, "compare for 50 steps", marks=pytest.mark.soak) for n in (2, 4))],
-)
-def test_weights_after_50_steps_are_those_of_one_device(processes: int, ways: str) -> None:
-    done = launched(processes, ways)
-    assert done.returncode == 0, done.stdout + done.stderr
-    check(done.stdout)
+@pytest.mark.parametrize(("processes", "short"), [(2, True), *(pytest.param(n, False, marks=pytest.mark.soak) for n in (2, 4))])
+def test_weights_after_50_steps_are_those_of_one_device(processes: int, short: bool) -> None:
+    found, *others = on_ranks(partial(compare, short=short), processes)
+    check(found, 17)
+    assert [len(other) for other in others] == [7] * (processes - 1)
 
 
 # On another transport, the ways that differ in what is sent; over hosts two of them; the others in soak
-EVERYTHING = pytest.param("compare for 50 steps", 17, marks=pytest.mark.soak)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ways", "count"), [("transport", 12), EVERYTHING])
+@pytest.mark.parametrize(("ways", "count"), [("transport", 12), pytest.param("compare", 17, marks=pytest.mark.soak)])
 def test_two_ranks_of_mpi_give_the_weights_of_one_device(ways: str, count: int) -> None:
     need_mpi()
     done = launched(2, ways, options=("--backend", "mpi"))
     assert done.returncode == 0, done.stdout + done.stderr
-    check(done.stdout, count)
+    line = re.search(r"found (\{.*\})", done.stdout)
+    assert line is not None, done.stdout
+    check(json.loads(line[1]), count)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ways", "count"), [("hosts", 9), EVERYTHING])
-def test_three_hosts_give_the_weights_of_one_device(ways: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("ways", "epochs", "count"), [(HOSTS, 2, 9), pytest.param((), 5, 17, marks=pytest.mark.soak)], ids=["hosts", "all"]
+)
+def test_three_hosts_give_the_weights_of_one_device(ways: Sequence[str], epochs: int, count: int) -> None:
     with three_hosts() as names:
-        started = []
-        for i, name in enumerate(names[:3]):
-            where = ("--nodes", "3", "--node-rank", str(i), "--master", f"{FIRST}:29517")
-            command = ["ip", "netns", "exec", name, *LAUNCH, "-n", "1", *where, str(PROGRAM), ways]
-            started.append(subprocess.Popen(command, stdout=-1, stderr=-2, text=True, env=ENVIRONMENT))
-        said = [process.communicate(timeout=150)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], said
-    check(said[0], count)
+        found, *_ = on_ranks(partial(compare, chosen=ways, epochs=epochs), 3, hosts=(names, FIRST))
+    check(found, count)
 
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.soak)])
@@ -91,11 +96,7 @@ def test_a_rank_killed_in_a_step_ends_the_others_which_name_it(processes: int) -
 def test_ranks_with_other_settings_are_refused_by_name_and_replicas_that_part_are_found_before_a_checkpoint(
     tmp_path: Path,
 ) -> None:
-    done = launched(2, "settings", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    line = re.search(r"said (\{.*\})", done.stdout)
-    assert line is not None, done.stdout
-    said = json.loads(line[1])
+    said, _ = on_ranks(partial(unlike_settings, out=str(tmp_path)), 2)
     assert said.pop("nothing") == ""
     named = {
         "momentum": "optimizer's momentum: 0 on rank 0, 0.9 on rank 1",

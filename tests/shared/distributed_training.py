@@ -1,4 +1,5 @@
-"""What the tests of ``Distributed`` launch: trains in several ways; on rank 0 compares with one device and prints that."""
+"""What ranks do in the tests of ``Distributed``: train in several ways, of which rank 0 compares the results with one device.
+As a program, which is launched, it prints them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 import firebrick as fb
 from firebrick.core import trees
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.distributed import rank
+from firebrick.distributed import Group, rank
 from firebrick.train import Distributed, Learner, SingleDevice, Strategy, TrainingError
 from firebrick.train.parallel import distributed
 
@@ -58,10 +60,19 @@ LONG = ("sgd", "adamw", "uneven")
 """Ways that take 50 steps, where others take 20: two updates, and a gradient of uneven parts."""
 
 
-def compare(*chosen: str, epochs: int = 5, short: bool = False) -> None:
-    """Train in the chosen ways, in all by default; those that are not of ``LONG`` for two epochs if ``short``."""
-    found, alones = {}, dict[str, Learner]()
-    group = fb.distributed.init()
+def compare(
+    group: Group, pipe: Any = None, *, chosen: Sequence[str] = (), epochs: int = 5, short: bool = False
+) -> dict[str, tuple[float, float, int]]:
+    """How far weights, losses and steps are from those of one device, on rank 0 for each way.
+
+    Args:
+        group: Of this rank.
+        pipe: Not used.
+        chosen: Ways to train; all if empty.
+        epochs: For how long.
+        short: Whether ways that are not of ``LONG`` train for two epochs.
+    """
+    found, alones = dict[str, tuple[float, float, int]](), dict[str, Learner]()
     device = "cpu:0" if group.rank % 2 == 0 else "numpy:0"  # ranks on unlike engines
     ways: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "sgd": ({}, {}),
@@ -93,22 +104,19 @@ def compare(*chosen: str, epochs: int = 5, short: bool = False) -> None:
             losses = np.abs(np.array([[r.train_loss, r.valid_loss] for r in learner.history], float)
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
-            found[name] = [furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step]
-    found["extras"] = [0.0 if extras(Distributed(device)) else 1.0, 0.0, 0]
-    found["evaluation"] = [unlike(Distributed(device)), 0.0, 0]
-    found["buckets after the backward pass"] = [0.0 if early(Distributed(device, bucket_bytes=64)) else 1.0, 0.0, 0]
+            found[name] = (furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step)
+    found["extras"] = (0.0 if extras(Distributed(device)) else 1.0, 0.0, 0)
+    found["evaluation"] = (unlike(Distributed(device)), 0.0, 0)
+    found["buckets after the backward pass"] = (0.0 if early(Distributed(device, bucket_bytes=64)) else 1.0, 0.0, 0)
     for name, act in (("unlike rows", unlike_rows), ("unlike models", unlike_models), ("unlike loaders", unlike_loaders)):
-        found[f"{name} let through"] = [0.0 if act(Distributed(device)) else 1.0, 0.0, 0]
-    found["numbers that one rank draws alone"] = [0.0 if refused(Distributed(device)) else 1.0, 0.0, 0]
-    if group.rank == 0:
-        print("found", json.dumps(found), flush=True)
-    fb.distributed.shutdown()
+        found[f"{name} let through"] = (0.0 if act(Distributed(device)) else 1.0, 0.0, 0)
+    found["numbers that one rank draws alone"] = (0.0 if refused(Distributed(device)) else 1.0, 0.0, 0)
+    return found
 
 
-def unlike_settings() -> None:
+def unlike_settings(group: Group, pipe: Any, out: str) -> dict[str, Any]:
     """What the ranks say of each setting that rank 1 has otherwise, and of a replica that goes astray in the last step."""
-    group = fb.distributed.init()
-    odd, out, said = group.rank == 1, sys.argv[2], {}
+    odd, said = group.rank == 1, dict[str, Any]()
 
     def learner(kind: str, name: str = "", **options: Any) -> Learner:
         fb.random.seed(5)
@@ -162,9 +170,7 @@ def unlike_settings() -> None:
     one.strategy.check = lambda *state: saved.append(one.step)  # type: ignore[method-assign]
     one.fit(loader, epochs=1, draw=False)
     said["checks"] = saved
-    if group.rank == 0:
-        print("said", json.dumps(said), flush=True)
-    fb.distributed.shutdown()
+    return said
 
 
 def outcome(act: Any) -> str:
@@ -316,11 +322,11 @@ def die(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    {
-        "compare": lambda: compare(short=True),
-        "compare for 50 steps": compare,
-        "hosts": lambda: compare(*HOSTS, epochs=2),  # each epoch calls all that another one does
-        "transport": lambda: compare(*TRANSPORT, epochs=2),
-        "settings": unlike_settings,
-        "die": lambda: die(int(sys.argv[2])),
-    }[sys.argv[1]]()
+    if sys.argv[1] == "die":
+        die(int(sys.argv[2]))
+    transport: dict[str, Any] = {"chosen": TRANSPORT, "epochs": 2}  # each epoch calls all that another one does
+    here = fb.distributed.init()
+    result = compare(here, **(transport if sys.argv[1] == "transport" else {}))
+    if here.rank == 0:
+        print("found", json.dumps(result), flush=True)
+    fb.distributed.shutdown()
