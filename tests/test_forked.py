@@ -23,6 +23,8 @@ print(os.getcwd(), sys.stdin.read(), os.environ.get("PYTEST_CURRENT_TEST"), sys.
 
 def test_a_program_finds_what_it_finds_in_a_new_interpreter(tmp_path: Path) -> None:
     variables = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    if folders := variables.get("PYTHONPATH"):  # relative ones are of the folder that the tests began in
+        variables["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, folders.split(os.pathsep)))
     new = subprocess.run(
         [sys.executable, "-c", STATE, "a", "b"], capture_output=True, text=True, check=True, cwd=tmp_path, env=variables,
         stdin=subprocess.DEVNULL,
