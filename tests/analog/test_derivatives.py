@@ -190,3 +190,52 @@ def test_mixed_precision_leaves_tiles_in_float32(kind: str, dtype: str) -> None:
     for got, want in zip(results(True), results(False), strict=True):
         assert got.dtype is fb.float32
         np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+SIZES = [(1, 1, 1, 1), (3, 3, 3, 3), (2, 5, 7, 3), (5, 2, 1, 3), (4, 4, 2, 4), (3, 2, 4, 0), (3, 2, 0, 2)]
+"""Rows, columns, examples, and samples of each."""
+
+
+def loss_of(product: Any) -> Any:
+    return lambda x: fb.sum(fb.sin(product(x)))
+
+
+def near(found: fb.Tensor, want: Any) -> None:
+    assert found.shape == want.shape
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["arithmetic", "pulses", "inference"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_products_inside_vmap_and_their_derivatives_are_numpys_for_any_sizes(kind: str, jit: bool) -> None:
+    """A perfect periphery: y = W x, in every way of taking values and derivatives with one or two maps."""
+    for rows, columns, examples, samples in SIZES:
+        r = np.random.default_rng(100 * rows + 10 * columns + examples)
+        if kind == "inference":
+            ideal = analog.InferenceRPUConfig(forward=PERFECT, backward=PERFECT)
+            tile: analog.Tile = analog.InferenceTile(rows, columns, ideal, seed=0).eval()
+        else:
+            device = analog.SoftBoundsDevice() if kind == "pulses" else analog.FloatingPointDevice()
+            tile = analog.Tile(rows, columns, analog.RPUConfig(device, PERFECT, PERFECT), seed=0)
+        tile.set_weights((0.05 * r.normal(size=(rows, columns))).clip(-0.1, 0.1))
+        w = tile.weight.numpy().astype(np.float64)
+        x, v = r.normal(size=(2, examples, samples, columns)).astype(np.float32)
+
+        def of(product: Any, jit: bool = jit) -> Any:
+            return fb.jit(product) if jit else product
+
+        y, back = x @ w.T, fb.vmap(lambda x, t=tile: t.backward(t(x)))
+        given, along = fb.asarray(x), fb.asarray(v)
+        for axis in (0, 1):
+            mapped = fb.vmap(tile, in_axes=axis)
+            want = np.moveaxis(y, axis, 0)
+            near(of(mapped)(given), want)
+            near(of(lambda x, t, f=mapped: fb.jvp(f, (x,), (t,))[1])(given, along), np.moveaxis(v @ w.T, axis, 0))
+            near(of(fb.grad(loss_of(mapped)))(given), np.cos(y) @ w)
+            near(of(fb.vmap(fb.vmap(tile), in_axes=axis))(given), want)
+        near(of(fb.grad(loss_of(fb.vmap(fb.vmap(tile)))))(given), np.cos(y) @ w)
+        near(of(fb.vmap(fb.grad(loss_of(tile))))(given), np.cos(y) @ w)
+        near(of(fb.vmap(lambda x, t, f=tile: fb.jvp(f, (x,), (t,))[1]))(given, along), v @ w.T)
+        near(of(fb.vmap(lambda c, x=given, f=tile: c * f(x)))(fb.asarray([0.0, 2.0])), np.stack([0.0 * y, 2.0 * y]))
+        near(of(back)(given), y @ w)
+        near(of(fb.grad(loss_of(back)))(given), np.cos(y @ w) @ w.T @ w)

@@ -318,7 +318,7 @@ def test_complex_weights_of_a_layer_are_refused(given: Any) -> None:
 
 
 class Keeps(nn.Module):
-    """A layer that is used as an attribute, a bound method, an argument of a partial function, and from a closure."""
+    """A layer that is used as an attribute, by a bound method, a partial function, a closure, and a default."""
 
     def __init__(self, use: str) -> None:
         self.layer = nn.Linear(3, 2, generator=Generator(0))
@@ -328,6 +328,8 @@ class Keeps(nn.Module):
         self.use = use
         if use == "closure":
             self.calls[use] = lambda x: self.layer(x)
+        elif use == "default":
+            self.calls[use] = lambda x, layer=self.layer: layer(x)
 
     def _through(self, x: fb.Tensor) -> fb.Tensor:
         return self.layer(x)
@@ -350,9 +352,22 @@ def test_a_digital_layer_that_a_converted_model_has_kept_is_not_used_unnoticed(u
     np.testing.assert_array_equal(model.calls["method"](x).numpy(), model(x).numpy())
 
 
-def test_a_function_that_has_kept_the_digital_model_is_named() -> None:
-    with pytest.warns(UserWarning, match=r"have kept the digital model(.|\n)*: calls\.closure"):
-        analog.convert(Keeps("closure"), ideal(), seed=0)
+@pytest.mark.parametrize("use", ["closure", "default"])
+def test_a_function_that_has_kept_the_digital_model_is_named(use: str) -> None:
+    with pytest.warns(UserWarning, match=rf"have kept the digital model(.|\n)*: calls\.{use}"):
+        analog.convert(Keeps(use), ideal(), seed=0)
+
+
+def test_a_projection_that_a_model_with_attention_has_kept_is_not_used_unnoticed() -> None:
+    class Projects(nn.Module):
+        def __init__(self) -> None:
+            self.attention = nn.MultiheadAttention(4, 2)
+            name = next(n for n, v in vars(self.attention).items() if isinstance(v, nn.Linear))
+            self.kept = [getattr(self.attention, name).forward]
+
+    made = analog.convert(Projects(), ideal(), seed=0)
+    with pytest.raises(UnsupportedError, match="used through the model's attributes"):
+        made.kept[0](fb.ones((2, 4)))
 
 
 def test_all_of_a_layer_is_on_the_device_that_is_named() -> None:

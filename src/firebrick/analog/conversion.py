@@ -44,7 +44,9 @@ def convert(
     the projections of ``MultiheadAttention``, which is then an ``analog.MultiheadAttention``; so those of transformers too.
     Layers that multiply by weights and cannot be mapped to tiles stay digital, with a warning that names them:
     subclasses of these layers, transposed convolutions, ``Bilinear``, and layers that share a weight with another layer or
-    whose weight another module computes. ``digital_layers`` lists all that stayed digital.
+    whose weight another module computes. ``digital_layers`` lists all that stayed digital. Where the model has kept a bound
+    method of a layer that is replaced, such as ``self.layer.forward`` in a list, its use raises ``UnsupportedError``; functions
+    that have kept layers in their closures or defaults are named in a warning.
 
     Args:
         model: The digital model, which stays as it is.
@@ -53,8 +55,6 @@ def convert(
         exclude: Patterns of paths ("head", "blocks.*.mlp") of layers that stay digital.
         seed: Seed of the generator from which the tiles get theirs.
         generator: The generator, in place of a seed; by default one derived from ``fb.random.initial_generator()``.
-
-    A bound method of a layer that the model has kept, such as ``self.layer.forward`` in a list, raises when it is used.
 
     Returns:
         The analog model. Weights outside of the bounds of their devices are clipped, with a warning of how many.
@@ -122,8 +122,9 @@ def convert(
             replaced = _replaced(value, made)
             if replaced is not value:
                 setattr(part, name, replaced)
+    remaining = {id(part) for _, part in twin.modules()}
     for part in every:
-        if id(part) in made:
+        if id(part) not in remaining:
             object.__setattr__(part, "__class__", _Replaced)
     twin._name("")
     if kept := _functions_of(twin, {id(part) for _, part in model.modules()}):
@@ -213,13 +214,16 @@ class _Root(Module):
 
 
 def _functions_of(model: Module, others: set[int]) -> list[str]:
-    """Attributes that are functions whose closures hold other modules: copies of a model have the same functions."""
+    """Attributes that are functions with other modules in their closures or defaults: a copy of a model has the same ones."""
     found = []
     for path, part in model.modules():
         for name, function in _functions(vars(part).items(), f"{path}." if path else ""):
-            with suppress(ValueError):  # a cell without a value
-                if any(id(cell.cell_contents) in others for cell in function.__closure__ or ()):
-                    found.append(name)
+            held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+            for cell in function.__closure__ or ():
+                with suppress(ValueError):  # a cell without a value
+                    held.append(cell.cell_contents)
+            if any(id(v) in others for v in held):
+                found.append(name)
     return found
 
 

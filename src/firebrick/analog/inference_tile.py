@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.analog.examples import check_examples, of_all_examples
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.tile import Tile, exact_backward, in_rows, rows_before, transposed_product
+from firebrick.analog.vmapped_products import check_examples, of_all_examples
 from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad

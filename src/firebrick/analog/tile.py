@@ -11,7 +11,6 @@ import numpy as np
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown
-from firebrick.analog.examples import check_examples, of_all_examples
 from firebrick.analog.factors import Factors, keep
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
@@ -19,6 +18,7 @@ from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.unit_cells import UnitCell
+from firebrick.analog.vmapped_products import check_examples, of_all_examples
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
 from firebrick.core.autocast import autocast, wide
