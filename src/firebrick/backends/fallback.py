@@ -27,7 +27,7 @@ def refuse(op: Op, operands: tuple[Aval, ...], device: Device) -> None:
     """Raise UnsupportedError if the settings forbid the host."""
     if config.fallback == "error":
         raise UnsupportedError(
-            f"{device} has no kernel for {op.shown} on {', '.join(a.dtype.name for a in operands)}",
+            f"{device} has no kernel for {op.shown} on {', '.join(map(str, operands))}",
             "",
             'allow it to run on the host with fb.config.fallback = "warn", or cast to a dtype the engine has',
             op=op.shown,
@@ -43,10 +43,9 @@ def on_host(
     refuse(op, operands, device)
     key = (op.name, device.name)
     if key not in _fallbacks and config.fallback == "warn":
-        dtypes = ", ".join(a.dtype.name for a in operands)
         warn(
-            f"{op.shown} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
-            'fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
+            f"{op.shown} on {', '.join(map(str, operands))} has no kernel on {device} and runs on the host, with copies both "
+            'ways; fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
             FallbackWarning,
         )
     _fallbacks[key] = _fallbacks.get(key, 0) + 1
