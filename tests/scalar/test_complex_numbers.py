@@ -128,6 +128,17 @@ def test_functions_are_accurate_of_small_and_large_numbers_next_to_one_and_next_
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
+def test_the_imaginary_part_of_a_hyperbolic_tangent_has_its_digits_however_small_it_is(dtype: str) -> None:
+    end = 40.0 if dtype == "complex64" else 320.0
+    x, y = np.meshgrid(np.linspace(-end, end, 161), [-1.0, -0.4, 0.3, 0.7, 1.2])
+    z = (x + 1j * y).astype(dtype)
+    found = interpreted(OPS["tanh"], (z,), {})
+    with np.errstate(over="ignore"):
+        exact = np.sin(2 * y) / (np.cosh(2 * x) + np.cos(2 * y))
+    np.testing.assert_allclose(found.imag, exact, rtol=64 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
 def test_a_square_root_has_the_same_digits_whatever_power_of_4_its_operand_is_multiplied_by(dtype: str) -> None:
     """Those of large and of small numbers are computed of scaled ones: by powers of 2, which round nothing."""
     rng = np.random.default_rng(5)

@@ -33,6 +33,17 @@ def test_a_confusion_matrix_of_any_size_is_drawn(tmp_path: Path, classes: int) -
     assert (tmp_path / "confusion.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_what_is_beside_the_axes_is_within_the_figure() -> None:
+    figure = figures._figure(3.0, 2.0)
+    axes = figure.subplots()
+    axes.set_ylabel("a label of two\nlines, or rather three:\nthis is one", fontsize=16)
+    axes.set_yticks([0.0, 1e6], ["none at all", "a whole million"])
+    figure.canvas.draw()
+    box = figure.get_tightbbox()
+    assert 0 <= box.x0 < box.x1 <= 3
+    assert 0 <= box.y0 < box.y1 <= 2
+
+
 def test_drawing_leaves_pyplot_and_its_global_state_alone(tmp_path: Path) -> None:
     draw_curves([row(1)], tmp_path / "curves.png")
     assert "matplotlib.pyplot" not in sys.modules

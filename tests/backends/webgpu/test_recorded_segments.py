@@ -218,6 +218,20 @@ def test_memory_of_what_dies_in_a_segment_is_used_in_it_and_by_the_next_call() -
         assert pool.created - before <= made + 2 * x.nbytes, "each call has buffers of its own"
 
 
+def test_what_dies_in_a_segment_is_given_up_at_its_end() -> None:
+    """And not at the end of the program: here the program has something else to do after the segment."""
+    graph = Graph([Aval((8, 8), fb.float32)])
+    made, _, other = graph.add(OPS["svd"], 0)
+    product = made
+    for _ in range(4):
+        (product,) = graph.add(OPS["matmul"], product, made)
+    graph.outputs = [*graph.add(OPS["svd"], product), other]
+    program = _compiled(graph)
+    lines = [x.strip() for x in program.source.splitlines()]
+    assert f"(v{product},) = native(v{made})" in lines, program.source
+    assert lines[lines.index(f"(v{product},) = native(v{made})") + 1] == f"del v{made}", program.source
+
+
 def test_a_branch_that_returns_its_operand_keeps_it() -> None:
     """Memory that other nodes than those of segments use may live on in what they return."""
 
