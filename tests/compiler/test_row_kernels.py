@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import row_gradients
 from native_kernels import Array, loads, run_kernel, view, widths
 
 from firebrick.compiler.targets.llvm.column import column_kernels
@@ -103,24 +104,26 @@ def test_gradients_agree_with_float64(length: int, target: Target) -> None:
     h, u = (wide - wide.mean(-1, keepdims=True)) * i, cotangent * weight
     j = 1 / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5)
     cases = {
-        "softmax": (rows.softmax_gradient(b, rows.softmax(a)), y * (cotangent - (cotangent * y).sum(-1, keepdims=True))),
+        "softmax": (
+            row_gradients.softmax_gradient(b, rows.softmax(a)), y * (cotangent - (cotangent * y).sum(-1, keepdims=True))
+        ),
         "log_softmax": (
-            rows.log_softmax_gradient(b, rows.log_softmax(a)), cotangent - y * cotangent.sum(-1, keepdims=True)
+            row_gradients.log_softmax_gradient(b, rows.log_softmax(a)), cotangent - y * cotangent.sum(-1, keepdims=True)
         ),
         "layer_norm": (
-            rows.layer_norm_gradient(b, a, c, length, 1e-5),
+            row_gradients.layer_norm_gradient(b, a, c, length, 1e-5),
             (u - u.mean(-1, keepdims=True) - h * (u * h).mean(-1, keepdims=True)) * i,
         ),
         "rms_norm": (
-            rows.rms_norm_gradient(b, a, c, length, 1e-5), (u - wide * (u * wide).mean(-1, keepdims=True) * j * j) * j
+            row_gradients.rms_norm_gradient(b, a, c, length, 1e-5), (u - wide * (u * wide).mean(-1, keepdims=True) * j * j) * j
         ),
-        "cross_entropy": (rows.cross_entropy_gradient(const(0.25, "float32"), a, d, place), 0.25 * (y - hot)),
+        "cross_entropy": (row_gradients.cross_entropy_gradient(const(0.25, "float32"), a, d, place), 0.25 * (y - hot)),
     }  # fmt: skip
     for name, (e, want) in cases.items():
         got = run_rows(e, [x, g, w, label], np.empty_like(x), target)
         spread = 300 if length == 1 else 1  # one value has no variance: its rounding error is divided by √eps
         assert np.allclose(got, want, rtol=1e-5, atol=4e-6 * spread), (name, np.abs(got - want).max())
-    loss = run_rows(rows.cross_entropy(a, d, place), [x, g, w, label], np.empty((5, 1), np.float32), target)
+    loss = run_rows(row_gradients.cross_entropy(a, d, place), [x, g, w, label], np.empty((5, 1), np.float32), target)
     assert np.allclose(loss, -np.log(y[hot])[:, None], rtol=1e-5, atol=2e-6)
 
 
@@ -241,7 +244,7 @@ def test_a_row_kernel_adds_up_columns_beside_its_rows(shape: tuple[int, ...], ta
     x, g = rng.normal(size=(2, *shape)).astype(np.float32)
     n = shape[-1]
     a, b = loads([x, g])
-    h, _ = rows.standardized(a, n, 1e-5)
+    h, _ = row_gradients.standardized(a, n, 1e-5)
     blocks = blocks_of(shape)
     y, parts = np.empty_like(x), [np.full((blocks, n), np.nan, np.float32) for _ in range(2)]
     kernel = row_kernel("k", shape, [view(x), view(g)], [(h, view(y))], target, sums=[b * h, b])

@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 from zlib import crc32
 
-import ml_dtypes
 import numpy as np
 import pytest
 from loose import evaluate_loosely
@@ -43,7 +42,7 @@ from firebrick.scalar.expr import (
 from firebrick.scalar.interpret import apply
 from firebrick.scalar.legalize import legalize, missing
 from firebrick.scalar.remainder import remainder
-from firebrick.scalar.storage import FLOAT8, STORAGE, computed, decode, decode8, encode, encode8
+from firebrick.scalar.storage import STORAGE, computed, decode, encode
 from firebrick.scalar.wide import bounds_of
 
 Array = np.ndarray[Any, Any]
@@ -199,28 +198,6 @@ def test_half_precision_is_read_and_written_without_denormal_numbers() -> None:
         got = evaluate_loosely(legalize([e], CONSERVATIVE_GPU), [x], CONSERVATIVE_GPU)[0]
         assert got.dtype == np.uint32
         assert np.array_equal(got, want)
-
-
-@pytest.mark.parametrize("dtype", sorted(FLOAT8))
-@pytest.mark.parametrize("label", ["cpu", "gpu", "reassociates", "denormals"])
-def test_floats_of_8_bits_are_read_and_written_exactly(dtype: str, label: str) -> None:
-    kind, capabilities = getattr(ml_dtypes, dtype), SETS[label]
-    codes = np.arange(256, dtype=np.uint32)
-    exact = codes.astype(np.uint8).view(kind).astype(np.float32)
-    got = evaluate_loosely(legalize([decode8(load(0, "uint32"), dtype)], capabilities), [codes], capabilities)[0]
-    assert np.array_equal(got, exact, equal_nan=True)
-    assert np.array_equal(np.signbit(got), np.signbit(exact))
-    x = np.random.default_rng(0).integers(0, 2**32, 20000, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    finite = exact[np.isfinite(exact)]
-    halfway = (finite + np.nextafter(finite.astype(kind), kind(np.inf)).astype(np.float32)) / 2
-    edges = np.array([448, 464, 465, 480, 57344, 61440, 61441, 65536, 2.0**-10, 2.0**-17, 2.0**-18], np.float32)
-    x = np.concatenate([x, finite, halfway, np.nextafter(halfway, np.float32(0)), np.nextafter(halfway, np.float32(9)), edges])
-    with np.errstate(all="ignore"):
-        want = x.astype(kind).view(np.uint8)
-    got = evaluate_loosely(legalize([encode8(load(0, "float32"), dtype)], capabilities), [x], capabilities)[0]
-    nan = np.isnan(x)
-    assert np.array_equal(got[~nan], want[~nan])
-    assert np.isnan(got[nan].astype(np.uint8).view(kind).astype(np.float32)).all()
 
 
 @pytest.mark.parametrize("offset", [0, 5, 2**31 - 3, 2**34 + 1, 2**63 - 400])

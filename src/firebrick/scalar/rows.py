@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firebrick.scalar import math
-from firebrick.scalar.expr import FLOATS, Expr, cast, const, eq, ne, reduce, select, sqrt
+from firebrick.scalar.expr import FLOATS, Expr, cast, eq, ne, reduce, select, sqrt
 
 
 def total(x: Expr) -> Expr:
@@ -49,16 +49,6 @@ def log_softmax(x: Expr) -> Expr:
     return centred - math.log(scale)
 
 
-def softmax_gradient(g: Expr, y: Expr) -> Expr:
-    """y · (g - Σ g · y), of softmax's result y."""
-    return y * (g - reduce("sum", g * y))
-
-
-def log_softmax_gradient(g: Expr, y: Expr) -> Expr:
-    """g - exp(y) · Σ g, of log-softmax's result y."""
-    return g - math.exp(y) * reduce("sum", g)
-
-
 def statistics(x: Expr, count: int) -> tuple[Expr, Expr]:
     """The mean, and the biased variance, in two passes."""
     mean = average(x, count)
@@ -72,42 +62,9 @@ def layer_norm(x: Expr, weight: Expr, bias: Expr, count: int, eps: float) -> Exp
     return (x - mean) * (1.0 / sqrt(variance + eps)) * weight + bias
 
 
-def standardized(x: Expr, count: int, eps: float) -> tuple[Expr, Expr]:
-    """(x - mean) · i, and i = 1 / √(variance + eps)."""
-    mean, variance = statistics(x, count)
-    inverse = 1.0 / sqrt(variance + eps)
-    return (x - mean) * inverse, inverse
-
-
-def layer_norm_gradient(g: Expr, x: Expr, weight: Expr, count: int, eps: float) -> Expr:
-    """The cotangent of layer norm's x: (u - mean u - h · mean(u · h)) · i with u = g · weight and h the standardized x."""
-    h, inverse = standardized(x, count, eps)
-    u = g * weight
-    return (u - average(u, count) - h * average(u * h, count)) * inverse
-
-
 def rms_norm(x: Expr, weight: Expr, count: int, eps: float) -> Expr:
     """x / √(mean x² + eps) · weight."""
     return x * (1.0 / sqrt(average(x * x, count) + eps)) * weight
-
-
-def rms_norm_gradient(g: Expr, x: Expr, weight: Expr, count: int, eps: float) -> Expr:
-    """The cotangent of RMS norm's x."""
-    inverse = 1.0 / sqrt(average(x * x, count) + eps)
-    u = g * weight
-    return (u - x * (average(u * x, count) * inverse * inverse)) * inverse
-
-
-def cross_entropy(x: Expr, label: Expr, position: Expr) -> Expr:
-    """-log softmax(x) at ``label``: one value a row; ``position`` is the index along it, of the label's dtype."""
-    centred, scale = _shifted(x)
-    return math.log(scale) - reduce("sum", select(eq(position, label), centred, 0.0))
-
-
-def cross_entropy_gradient(g: Expr, x: Expr, label: Expr, position: Expr) -> Expr:
-    """The cotangent of x for the row's cotangent g: g · (softmax(x) - 1 at the label)."""
-    centred, scale = _shifted(x)
-    return g * (math.exp_down(centred) * (1.0 / scale) - select(eq(position, label), const(1.0, x.dtype), 0.0))
 
 
 def first_extreme(kind: str, x: Expr, position: Expr) -> Expr:

@@ -6,7 +6,7 @@ payload of a NaN.
 
 from __future__ import annotations
 
-from firebrick.scalar.expr import COMPLEX, Expr, bitcast, cast, const, minimum, ne, select
+from firebrick.scalar.expr import COMPLEX, Expr, bitcast, cast, const, ne, select
 
 HALVES = ("float16", "bfloat16")
 STORAGE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", *HALVES, "float32", "float64")
@@ -51,34 +51,3 @@ def encode(x: Expr, dtype: str) -> Expr:
 def rounded(x: Expr, dtype: str) -> Expr:
     """float32 ``x`` rounded to the nearest number of a half-precision dtype."""
     return decode(encode(x, dtype), dtype)
-
-
-FLOAT8 = {"float8_e4m3fn": (3, 7, 0x7F, 0x7F), "float8_e5m2": (2, 15, 0x7C, 0x7E)}
-"""Bits of the fraction, bias, the code above the largest number (NaN for the first, infinity for the second), and NaN's code.
-
-Source: Micikevicius et al., "FP8 formats for deep learning", 2022."""
-
-
-def decode8(bits: Expr, dtype: str) -> Expr:
-    """The lowest 8 bits of uint32 ``bits``, a float of 8 bits, as float32, exactly."""
-    fraction_bits, bias, top, _ = FLOAT8[dtype]
-    magnitude = bits & 0x7F
-    normal = (magnitude << (23 - fraction_bits)) + ((127 - bias) << 23)
-    denormal = bitcast(cast(magnitude, "float32") * 2.0 ** (1 - bias - fraction_bits), "uint32")
-    special = (magnitude << (23 - fraction_bits)) | 0x7F800000
-    magnitude = select(magnitude >= top, special, select(magnitude < (1 << fraction_bits), denormal, normal))
-    return bitcast(magnitude | ((bits & 0x80) << 24), "float32")
-
-
-def encode8(x: Expr, dtype: str) -> Expr:
-    """float32 ``x`` rounded to the nearest float of 8 bits, ties to even, as uint32 bits. Larger numbers become infinity, or
-    NaN if the format has no infinity."""
-    fraction_bits, bias, top, nan = FLOAT8[dtype]
-    bits = bitcast(x, "uint32")
-    magnitude, shift = bits & 0x7FFFFFFF, 23 - fraction_bits
-    normal = (magnitude - ((127 - bias) << 23) + ((1 << (shift - 1)) - 1) + ((magnitude >> shift) & 1)) >> shift
-    # denormal: as in ``encode``, adding ``unit`` rounds, since its last place as a float32 is that of the format's denormals
-    unit = const(2.0 ** (24 - bias - fraction_bits), "float32")
-    denormal = bitcast(bitcast(magnitude, "float32") + unit, "uint32") - bitcast(unit, "uint32")
-    out = select(magnitude < ((128 - bias) << 23), denormal, minimum(normal, top))
-    return select(magnitude > 0x7F800000, const(nan, "uint32"), out) | ((bits >> 24) & 0x80)

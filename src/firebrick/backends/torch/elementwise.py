@@ -261,17 +261,6 @@ def _complex(re: Any, im: Any) -> Any:
     return torch.complex(re.float(), im.float()) if re.dtype in HALVES else torch.complex(re, im)
 
 
-def _in_complex128(kernel: Kernel) -> Kernel:
-    """complex64 rounded once, where PyTorch's own complex64 kernel loses digits; MPS has no complex128."""
-
-    def run(*operands: Any) -> Any:
-        if operands[0].dtype is torch.complex64 and operands[0].device.type != "mps":
-            return kernel(*(x.to(torch.complex128) for x in operands)).to(torch.complex64)
-        return kernel(*operands)
-
-    return run
-
-
 def clip(x: Any, low: Any, high: Any) -> Any:
     """min(max(x, low), high), NaN where any of the three is."""
     return torch.minimum(torch.maximum(x, low), high)

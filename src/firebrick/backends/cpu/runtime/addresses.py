@@ -68,10 +68,6 @@ class AddressTable:
         wanted = f"NumPy arrays for positions in [0, {len(self._words)})"
         return OperandError(wanted, f"{len(given)} of {kinds}, from {at} on")
 
-    def put_address(self, at: int, address: int) -> None:
-        """Write one address."""
-        self._words[at] = address
-
     def __getitem__(self, at: int) -> int:
         return int(self._words[at])
 

@@ -149,11 +149,6 @@ class Pool:
     def _put(self, at: int, value: int) -> None:
         self._record[at : at + 8].view(np.int64)[0] = value
 
-    @property
-    def sleeping(self) -> int:
-        """How many workers are parked, at this moment."""
-        return int(self._record[forkjoin.SLEEPERS : forkjoin.SLEEPERS + 4].view(np.int32)[0])
-
     def caller(self, scratch: int = 0, sites: int = 0) -> Caller:
         """The calling thread's record.
 
