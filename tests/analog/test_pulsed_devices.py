@@ -367,3 +367,17 @@ def test_pulses_up_and_down_are_as_large_at_a_symmetry_point_that_is_subtracted(
     down = d["dwmin_down"] - d["slope_down"] * d["reference"]
     assert np.allclose(up, down, rtol=1e-4, atol=0.0) or np.allclose(up, -down, rtol=1e-4, atol=0.0)
     assert np.abs(d["reference"]).min() > 0.0
+
+
+@pytest.mark.parametrize("kind", [analog.SoftBoundsReferenceDevice, analog.PowStepReferenceDevice])
+def test_bounds_of_devices_with_a_reference_are_those_of_the_device_less_the_reference(kind: Any) -> None:
+    tile = analog.Tile(3, 4, analog.RPUConfig(kind(reference_mean=0.2, reference_std=0.1)), seed=0)
+    hidden = {k: v.numpy() for k, v in tile.arrays[0].hidden.items()}
+    assert hidden["reference"].min() < hidden["reference"].max()
+    for given, bound in ((9.0, "max_bound"), (-9.0, "min_bound")):
+        with pytest.warns(UserWarning, match="12 of 12 weights were outside"):
+            tile.set_weights(np.full((3, 4), given))
+        np.testing.assert_allclose(tile.weight.numpy(), hidden[bound] - hidden["reference"], rtol=1e-6)
+        for _ in range(3):  # pulses toward the bound and beyond
+            tile.update(fb.ones((10, 4)), fb.full((10, 3), -given), lr=0.05)
+        np.testing.assert_allclose(tile.weight.numpy(), hidden[bound] - hidden["reference"], atol=0.02)
