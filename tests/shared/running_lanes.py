@@ -32,12 +32,15 @@ class Compiled:
         bits: Of the vectors; 0 for the widest.
         width: Lanes of a vector; 0 for the printer's choice.
         limit: Of loops.
+        grid: Of all launches, if they have one, of a function without scalars.
     """
 
-    def __init__(self, function: Function, bits: int = 0, width: int = 0, limit: Limit | None = None) -> None:
+    def __init__(
+        self, function: Function, bits: int = 0, width: int = 0, limit: Limit | None = None, grid: Sequence[int] | None = None
+    ) -> None:
         target = Target.host(bits)
-        self.function = function
-        self.lanes: LanesKernel = lanes_kernel(function, target, width, limit)
+        self.function, self.known = function, grid is not None
+        self.lanes: LanesKernel = lanes_kernel(function, target, width, limit, grid)
         kernel = self.lanes.kernel
         self.module = compile_ir(module_text([kernel]), target)
         self.run = self.module.function(kernel.name, None, _P, _I, _I, _P, _P)
@@ -47,7 +50,7 @@ class Compiled:
     ) -> Fault | None:
         """Launch, in pieces of the units that end at ``cuts``; the fault that is reported."""
         words = np.concatenate([argument_words(self.function, scalars), np.array(grid, np.int64).view(np.uint64)])
-        memory = [*(arrays[a.name] for a in self.function.arrays), words]
+        memory = [*(arrays[a.name] for a in self.function.arrays), *([] if self.known else [words])]
         buffers = (_P * len(memory))(*[x.__array_interface__["data"][0] for x in memory])
         scratch = np.zeros(self.lanes.kernel.scratch + 64, np.uint8)
         place = -(-scratch.ctypes.data // 64) * 64

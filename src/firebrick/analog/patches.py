@@ -66,7 +66,7 @@ def _summed(patches: Any, row_at: Any, line_at: Any, image_lines: Any, length: A
 
 taken = _of(
     _taken, "batch, rows, across, width", x=ArrayType("In", None, _IMAGES), **_TABLES, across=int, width=int,
-    **_CONSTANTS, out=ArrayType("Out", "x", _PATCHES),
+    **_CONSTANTS, out=ArrayType("Out", "x", _PATCHES, unread=True),  # the loop stores all lines
 )  # fmt: skip
 summed = _of(
     _summed, f"batch, (length + {LANES - 1}) // {LANES}", LANES, patches=ArrayType("In", None, _PATCHES), **_TABLES,

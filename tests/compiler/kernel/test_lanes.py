@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,12 +78,30 @@ def test_random_masks_in_lanes_have_the_bits_of_their_interpretation(block: int)
         agree(Compiled(launch.function, *WIDTHS[seed % len(WIDTHS)]), launch.arrays, {}, (launch.grid,))
 
 
+@pytest.mark.parametrize("block", range(2))
+def test_random_kernels_for_short_rows_have_the_bits_of_their_interpretation(block: int) -> None:
+    """Programs know the sizes of a grid: a vector has as many lanes as a short row has items."""
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        launch, size, rng = draw(seed), seed % 9 + 1, np.random.default_rng(seed)
+        scalars = (Let(s.name, const(launch.scalars[s.name], s.dtype)) for s in launch.function.scalars)
+        f = replace(launch.function, scalars=(), body=(*scalars, *launch.function.body))
+        compiled = Compiled(f, (0, 128)[seed % 2], grid=(size,))
+        assert compiled.lanes.lanes in (size, lanes_of(f, Target.host((0, 128)[seed % 2])))
+        written = {a.name for a in f.arrays if a.access != "read"}
+        arrays = {k: rng.choice(x, size * OWN) if k in written else x for k, x in launch.arrays.items()}
+        agree(compiled, arrays, {}, (size,))
+        launch = draw_masks(seed)
+        size = min(size, launch.grid)
+        agree(Compiled(launch.function, (0, 128)[seed % 2], grid=(size,)), launch.arrays, {}, (size,))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(5, 835))
 def test_more_random_kernels_in_lanes_have_the_bits_of_their_interpretation(block: int) -> None:
     test_random_kernels_in_lanes_have_the_bits_of_their_interpretation(block)
     test_random_groups_in_lanes_have_the_bits_of_their_interpretation(block)
     test_random_masks_in_lanes_have_the_bits_of_their_interpretation(block)
+    test_random_kernels_for_short_rows_have_the_bits_of_their_interpretation(block)
 
 
 def test_rows_of_a_grid_may_be_cut_anywhere() -> None:

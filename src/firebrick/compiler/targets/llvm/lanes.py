@@ -78,7 +78,8 @@ def lanes_kernel(
         width: Number of lanes, a power of two; by default as many as a register has of the widest dtype that matters.
         limit: Of the rounds of each loop.
         words: The block of words of a kernel whose scalars are all int64: they are constants of the code then, and there is
-            no pointer to them. The code is for these sizes alone.
+            no pointer to them. The code is for these sizes alone: a row of half as many items as a register has lanes, or
+            fewer, is one vector of so many lanes, without a mask.
 
     Raises:
         KernelCompileError: The kernel breaks a rule of kernel IR.
@@ -86,6 +87,8 @@ def lanes_kernel(
     verify(function)
     check_plain(function)
     lanes = width or lanes_of(function, target)
+    if words and not function.group and 2 * words[-1] <= lanes:
+        lanes = max(words[-1], 1)
     code = Code(target)
     pointers = buffer_pointers(code, len(function.arrays) + (words is None))
     arrays = {a.name: Strip(a.dtype, p, 1) for a, p in zip(function.arrays, pointers, strict=False)}
@@ -158,7 +161,7 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
         masked.values = outer | {function.item: LaneForm(item, 1 if lanes > 1 else 0, near=0 if lanes > 1 else None)}
         masked.block(function.body, frozenset(), mask)
 
-    if inner.any:
+    if inner.any and size != str(lanes):  # else the row is one vector
         _parts(masked, inner, column, last, vector)
     else:
         _vectors(code, column, last, vector)
