@@ -21,6 +21,7 @@ from firebrick.analog.pulse_trains import (
     made_trains,
     power_of_two,
     quotient,
+    ratios,
     root,
     schedule,
     set_bits,
@@ -43,10 +44,14 @@ def scheduled(x: Any, d: Any, lr: float, g: float, engine: str = "cpu", **settin
     p = analog.UpdateParameters(**settings)
     xs, ds = (fb.asarray(np.float32(v), device=engine) for v in (x, d))
     top, of_d = fb.max(fb.abs(xs), axis=1), fb.max(fb.abs(ds), axis=1)
+    ratio = ratios(fb.full((1,), lr, dtype=fb.float32, device=engine), number(g, engine))
     length, xf, xs_, df, ds_ = schedule(
-        top, of_d, fb.full(top.shape, lr, dtype=fb.float32, device=engine), number(g, engine), p.desired_bl,
-        p.update_management, p.update_bl_management, p.fixed_bl,
+        top, of_d, ratio, p.desired_bl, p.update_management, p.update_bl_management, p.fixed_bl
     )  # fmt: skip
+    each = schedule(
+        top, of_d, fb.concat([ratio] * top.shape[0]), p.desired_bl, p.update_management, p.update_bl_management, p.fixed_bl
+    )
+    assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip((length, xf, xs_, df, ds_), each, strict=True))
     key = fb.random.Generator(0).key(device=engine)
     of_x, of_d = (levels(v, f, s, key, 0, False).numpy() / FULL for v, f, s in ((xs, xf, xs_), (ds, df, ds_)))
     return length.numpy(), of_x, of_d

@@ -143,47 +143,59 @@ def power_of_two(exponent: Any) -> Any:
     return _OF_BITS(whole_of(min(exponent, 127) + 127) << 23) * scale
 
 
+@typed_kernel("n", rates=reads(float32, "n"), granularity=float32, ratio=results(int64, "n, 2"))
+def ratios(rates: Any, granularity: Any, ratio: Any) -> None:
+    """Pulses for x = d = 1 at each learning rate, as such numbers; (0, 0) for a rate of 0."""
+    b = kernel.index()
+    lr = rates[b]
+    assert lr - lr == 0.0, "the learning rate of an update is finite"
+    found, exponent = 0, 0
+    if 0.0 < abs(lr) <= 3.4028234663852886e38:
+        rate, rate_exponent = scaled(abs(lr))
+        step, step_exponent = scaled(granularity)
+        found, exponent = quotient(rate, rate_exponent, step, step_exponent)
+    ratio[b, 0] = found
+    ratio[b, 1] = exponent
+
+
 @typed_kernel(
-    "samples", x_largest=reads(float32, "samples"), d_largest=reads(float32, "samples"), rates=reads(float32, "samples"),
-    granularity=float32, desired_length=int, management=bool, length_management=bool, fixed_length=bool,
+    "samples", x_largest=reads(float32, "samples"), d_largest=reads(float32, "samples"), ratio=reads(int64, "n, 2"),
+    desired_length=int, management=bool, length_management=bool, fixed_length=bool,
     length=results(int64, "samples"), x_factor=results(int64, "samples"), x_scale=results(float32, "samples, 2", unread=True),
     d_factor=results(int64, "samples"), d_scale=results(float32, "samples, 2", unread=True),
 )  # fmt: skip
 def schedule(
-    x_largest: Any, d_largest: Any, rates: Any, granularity: Any, desired_length: Any, management: Any, length_management: Any,
+    x_largest: Any, d_largest: Any, ratio: Any, desired_length: Any, management: Any, length_management: Any,
     fixed_length: Any, length: Any, x_factor: Any, x_scale: Any, d_factor: Any, d_scale: Any,
 ) -> None:  # fmt: skip
-    """The length of each sample's trains, and what its levels are computed from.
+    """The length of each sample's trains, and what its levels are computed from. ``ratio`` is of one rate, or of each sample's.
 
     The level of x is ⌊⌊|x| · x_scale[0] · x_scale[1]⌋ · x_factor / 2^23⌋, with powers of two as scales, so that the product is
     2^55 where the line always fires; and likewise for d.
     """
     b = kernel.index()
-    lr = rates[b]
     assert x_largest[b] - x_largest[b] == 0.0, "the inputs x of an update are finite"
     assert d_largest[b] - d_largest[b] == 0.0, "the errors d of an update are finite"
-    assert lr - lr == 0.0, "the learning rate of an update is finite"
     most = 3.4028234663852886e38
     slots, factor, factor_exponent, a, a_exponent = 0, 0, -55, 0, -55
-    if 0.0 < x_largest[b] <= most and 0.0 < d_largest[b] <= most and 0.0 < abs(lr) <= most:
-        rate, rate_exponent = scaled(abs(lr))
-        step, step_exponent = scaled(granularity)
-        ratio, ratio_exponent = quotient(rate, rate_exponent, step, step_exponent)  # pulses for x = d = 1
+    own = min(b, ratio.shape[0] - 1)
+    pulses, pulses_exponent = ratio[own, 0], ratio[own, 1]
+    if 0.0 < x_largest[b] <= most and 0.0 < d_largest[b] <= most and pulses > 0:
         x, x_exponent = scaled(x_largest[b])
         d, d_exponent = scaled(d_largest[b])
         k, k_exponent = product(x, x_exponent, d, d_exponent)
-        k, k_exponent = product(k, k_exponent, ratio, ratio_exponent)  # pulses for the largest element
+        k, k_exponent = product(k, k_exponent, pulses, pulses_exponent)  # pulses for the largest element
         slots = desired_length
         certain = False
         if length_management:
             slots = ceiling(k, k_exponent, desired_length)
-        elif not fixed_length and ceiling(ratio, ratio_exponent, 2 * desired_length) > desired_length:
-            slots = ceiling(ratio, ratio_exponent, MOST_SLOTS)
+        elif not fixed_length and ceiling(pulses, pulses_exponent, 2 * desired_length) > desired_length:
+            slots = ceiling(pulses, pulses_exponent, MOST_SLOTS)
             certain = True
         factor, factor_exponent = 1 << 30, -30
         if not certain:
             count, count_exponent = scaled(float(slots))
-            factor, factor_exponent = quotient(ratio, ratio_exponent, count, count_exponent)
+            factor, factor_exponent = quotient(pulses, pulses_exponent, count, count_exponent)
             factor, factor_exponent = root(factor, factor_exponent)  # √(lr / (g · BL))
         a, a_exponent = factor, factor_exponent
         if management or length_management:
@@ -626,9 +638,10 @@ def made_trains(
     d_largest = largest_of(absolute(d), axis=1)
     if parameters.um_grad_scale != 1.0:  # a product that overflows is no error that is not finite
         d_largest = where(isfinite(d_largest), minimum(d_largest * parameters.um_grad_scale, LARGEST), d_largest)
+    rates = broadcast_to(lr, (1,) if lr.ndim == 0 else (x.shape[0],))
     length, x_factor, x_scale, d_factor, d_scale = schedule(
-        x_largest, d_largest, broadcast_to(lr, (x.shape[0],)), asarray(granularity, dtype=float32, device=x.device),
-        parameters.desired_bl, parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
+        x_largest, d_largest, ratios(rates, asarray(granularity, dtype=float32, device=x.device)), parameters.desired_bl,
+        parameters.update_management, parameters.update_bl_management, parameters.fixed_bl,
     )  # fmt: skip
     implicit = parameters.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
     stochastic = parameters.pulse_type in STOCHASTIC
