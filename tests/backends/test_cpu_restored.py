@@ -319,7 +319,7 @@ def test_an_entry_of_another_form_is_not_used(
     home: Path, planned: list[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Such as two graphs of one hash would give."""
-    monkeypatch.setattr(reuse, "_key", lambda kind, form: kind.encode().ljust(32, b"-"))
+    monkeypatch.setattr(reuse, "_key", lambda kind, form, llvm=True: kind.encode().ljust(32, b"-"))
     chained()
     (path,) = entries(home, kind)
     before = path.read_bytes()
@@ -340,7 +340,7 @@ NONSENSE: list[Any] = [
 def test_content_of_another_kind_is_not_used(planned: list[str], monkeypatch: pytest.MonkeyPatch, content: Any) -> None:
     want = chained()[2]
     real = reuse.load
-    monkeypatch.setattr(reuse, "load", lambda kind, form: content if kind == "program" else real(kind, form))
+    monkeypatch.setattr(reuse, "load", lambda kind, form, llvm=True: content if kind == "program" else real(kind, form))
     planned.clear()
     assert chained()[2].tobytes() == want.tobytes()
     assert planned == ["plan"]

@@ -1,4 +1,4 @@
-"""Results of the compiler on disk, in addition to objects: the compiled form of a graph, found by the graph.
+"""Results of the compiler on disk, in addition to objects: the compiled form of a graph, or of a group, found by the graph.
 
 An entry holds the encoded graph, not only a hash of it, and is used only if that is equal byte for byte. The form of a program
 holds the settings that change code as well. The key also depends on the versions of the tools and a hash of this package's
@@ -26,21 +26,25 @@ MIN_NODES = 64
 _LENGTH = struct.Struct("<Q")
 
 
+def active() -> bool:
+    """Whether results are stored."""
+    return config.cache_plans and cache.folder() is not None and fingerprint() is not None
+
+
 def wanted(nodes: int) -> bool:
     """Whether the results for a graph of this number of nodes are stored; never while graphs are verified."""
-    if nodes < MIN_NODES or not config.cache_plans or config.verify_graphs:
-        return False
-    return cache.folder() is not None and fingerprint() is not None
+    return nodes >= MIN_NODES and not config.verify_graphs and active()
 
 
-def load(kind: str, form: bytes) -> Any:
+def load(kind: str, form: bytes, llvm: bool = True) -> Any:
     """The stored result for a graph, as JSON; None if there is no valid entry.
 
     Args:
         kind: Kind of the result; several kinds may be stored for one graph.
         form: Encoding of the graph, and of everything else that the result depends on.
+        llvm: Whether it depends on LLVM, which is imported for its version.
     """
-    image = cache.store.load(_key(kind, form))
+    image = cache.store.load(_key(kind, form, llvm))
     if image is None or len(image) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack_from(image)
@@ -53,21 +57,23 @@ def load(kind: str, form: bytes) -> Any:
         return None
 
 
-def save(kind: str, form: bytes, content: Any) -> None:
-    """Store the result for a graph, unless ``json`` cannot write it."""
+def save(kind: str, form: bytes, content: Any, llvm: bool = True) -> None:
+    """Store the result for a graph, unless ``json`` cannot write it; arguments as of ``load``."""
     try:
         text = json.dumps(content, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):  # the entry only saves time, so a failure is no error
         return
     image = _LENGTH.pack(len(form)) + form + text.encode()
-    llvm, llvmlite = cache.versions()[::-1]
-    facts = {"functions": [f"({kind})"], "target": platform.machine(), "llvm": f"{llvm} (llvmlite {llvmlite})"}
-    cache.store.save(_key(kind, form), image, facts)
+    facts = {"functions": [f"({kind})"], "target": "WebGPU", "llvm": ""}
+    if llvm:
+        package, version = cache.versions()
+        facts |= {"target": platform.machine(), "llvm": f"{version} (llvmlite {package})"}
+    cache.store.save(_key(kind, form, llvm), image, facts)
 
 
-def _key(kind: str, form: bytes) -> bytes:
+def _key(kind: str, form: bytes, llvm: bool = True) -> bytes:
     digest = hashlib.sha256()
-    tools = (*cache.versions(), np.__version__, sys.version)
+    tools = (*(cache.versions() if llvm else ()), np.__version__, sys.version)
     for part in (kind, cache.FORMAT, *tools, fingerprint()):
         encoded = repr(part).encode()
         digest.update(_LENGTH.pack(len(encoded)))

@@ -9,6 +9,7 @@ import pytest
 from kernels_on_gpu import gpu, in_kernels
 
 from firebrick.backends.webgpu import groups, lowering
+from firebrick.core.config import config
 from firebrick.ops import OPS
 from firebrick.testing import EXCLUDED, conformance, engines
 from firebrick.testing.gradients import references_kept
@@ -21,7 +22,7 @@ HOSTED = ("linalg", "decomposition", "factorization", "fft")
 NAMES = [n for n in OPS if n not in EXCLUDED]
 KEPT = 2048
 """Groups, shaders and pipelines that are kept when no program has them: cases of all ops share kernels for views, sums and
-updates."""
+updates. Their launches are also stored for the next run with the same sources: ``test_stored_launches.py`` has the cache."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +30,7 @@ def _kept() -> Iterator[None]:
     if "webgpu" in engines().missing:  # each test is skipped
         yield
         return
-    with pytest.MonkeyPatch.context() as patch, references_kept():
+    with pytest.MonkeyPatch.context() as patch, references_kept(), config.scope(cache_plans=True):
         patch.setattr(groups, "_KEPT", KEPT)
         patch.setattr(lowering, "_KEPT", KEPT)
         patch.setattr(gpu(), "_last", deque(gpu()._last, KEPT))
@@ -45,7 +46,8 @@ def test_an_op_agrees_with_its_reference_on_webgpu(name: str, seed: int) -> None
 
 @pytest.mark.slow
 def test_operations_that_are_repeated_agree_with_their_references_on_webgpu(seed: int) -> None:
-    report = conformance("webgpu", ["add", "slice", "sum"], subset="turns", seed=seed, modes=["repeated"])
+    with config.scope(cache_plans=False):  # the compiler is asked each time
+        report = conformance("webgpu", ["add", "slice", "sum"], subset="turns", seed=seed, modes=["repeated"])
     assert report.ok, report
 
 

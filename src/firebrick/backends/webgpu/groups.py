@@ -13,7 +13,8 @@ import numpy as np
 from firebrick.backends.webgpu.buffers import DeviceArray, padded
 from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.launches import chooser
-from firebrick.backends.webgpu.lowering import LoweredGroup, lowered_body, lowered_view
+from firebrick.backends.webgpu.lowering import LoweredGroup
+from firebrick.backends.webgpu.stored import stored_body, stored_view
 from firebrick.compiler.spec.custom import KernelSite
 from firebrick.compiler.spec.faults import LARGEST_SITE, FaultSite, Site
 from firebrick.compiler.spec.matrix import MatrixSite
@@ -135,7 +136,7 @@ def lowered_or_reason(lower: Callable[[], LoweredGroup]) -> LoweredGroup | str:
 
 def default_launches(body: Graph, gpu: Gpu) -> tuple[LoweredGroup | str, None]:
     """The launches of a group of nodes without tuning."""
-    return lowered_or_reason(lambda: lowered_body(body, gpu.measured)), None
+    return lowered_or_reason(lambda: stored_body(body, gpu.measured)), None
 
 
 class Groups:
@@ -167,7 +168,7 @@ class Groups:
         driver = self.gpu.measured
 
         def lower() -> tuple[LoweredGroup | str, None]:
-            return lowered_or_reason(lambda: lowered_view(view, source, result, driver)), None
+            return lowered_or_reason(lambda: stored_view(view, source, result, driver)), None
 
         key = "view", view, source, result
         return self._kept(key, key, lower)
