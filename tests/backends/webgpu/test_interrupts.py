@@ -15,7 +15,7 @@ from firebrick.backends.webgpu.commands import Gpu
 from firebrick.backends.webgpu.replay import LaunchTable
 from firebrick.core import timeline
 
-ENGINE = ("backends/webgpu/commands.py", "backends/webgpu/replay.py", "backends/webgpu/buffers.py")
+ENGINE = tuple(f"backends/webgpu/{name}.py" for name in ("commands", "replay", "buffers", "readback"))
 
 
 @pytest.fixture

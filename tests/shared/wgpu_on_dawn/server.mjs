@@ -75,6 +75,13 @@ const requests = {
     async buffer_now(d, id, size, usage) {
         commands.buffer(d, id, size, usage);
     },
+    async map(d, buffer, size) {
+        const mapped = get(buffer);
+        await mapped.mapAsync(GPUMapMode.READ, 0, size);
+        const found = new Uint8Array(mapped.getMappedRange(0, size).slice(0));
+        mapped.unmap();
+        return found;
+    },
     async read(d, buffer, offset, size) {
         const device = d;
         const staging = device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });

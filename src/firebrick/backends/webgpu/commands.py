@@ -29,12 +29,13 @@ from firebrick.backends.webgpu.launches import TABLE_BYTES, Chooser, Pipeline, P
 from firebrick.backends.webgpu.lowering import SITES
 from firebrick.backends.webgpu.measurements import measured_once
 from firebrick.backends.webgpu.probes import FLOAT64
+from firebrick.backends.webgpu.readback import Readback
 from firebrick.backends.webgpu.replay import LaunchTable
 from firebrick.backends.webgpu.stamps import FEATURE, Stamps
 from firebrick.compiler.targets.wgsl.bindings import WORD, BoundArray, window_bytes
 from firebrick.compiler.targets.wgsl.shader import ITEMS, Shader
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import bool_, dtype, uint8, uint32
+from firebrick.core.dtypes import bool_, dtype, uint32
 from firebrick.core.errors import DeviceLostError, ExecutionError, KernelCompileError
 from firebrick.core.interrupts import deferred
 
@@ -137,6 +138,7 @@ class Gpu:
         )
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self.pool = BufferPool(self._buffer, limits["max-buffer-size"], self._forget_groups)
+        self._readback = Readback(wgpu, self._native, self._device)
         # launches and segments that keep bind groups, and these their buffers
         self._grouped: WeakSet[PreparedLaunch | PreparedSegment] = WeakSet()
         self._release_group = _release_of_groups(self._native.lib)
@@ -263,8 +265,7 @@ class Gpu:
         data = self.bytes_of(x.lease.block.buffer, padded(aval.nbytes))
         if x.lease.block.written in self._dropped:
             raise self._interrupted()
-        found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8, aval.nbytes).view(aval.dtype.np).reshape(aval.shape)
-        return found
+        return _values(data, aval)
 
     @_reported
     def read_all(self, arrays: Sequence[DeviceArray]) -> list[np.ndarray[Any, Any]]:
@@ -272,31 +273,31 @@ class Gpu:
         found: dict[int, np.ndarray[Any, Any]] = {}
         small = [(k, x.lease) for k, x in enumerate(arrays) if x.lease is not None and x.aval.nbytes <= _SMALL]
         with self.lock:
-            for begin in range(0, len(small) if len(small) > 1 else 0, _TOGETHER):
-                part = small[begin : begin + _TOGETHER]
-                starts = [0, *accumulate(padded(arrays[k].aval.nbytes) for k, _ in part)]
-                whole = self.array(Aval((starts[-1],), uint8))
-                assert whole.lease is not None
-                encoder, into = self._commands(), whole.lease.block
-                for (_, lease), start, end in zip(part, starts, starts[1:], strict=False):
+            for first in range(0, len(small) if len(small) > 1 else 0, _TOGETHER):
+                part = small[first : first + _TOGETHER]
+                sizes = [padded(arrays[k].aval.nbytes) for k, _ in part]
+                data = self._copied_to_host([lease.block.buffer for _, lease in part], sizes)
+                for (k, lease), end, size in zip(part, accumulate(sizes), sizes, strict=True):
                     if lease.block.written in self._dropped:
                         raise self._interrupted()
-                    encoder.copy_buffer_to_buffer(lease.block.buffer, 0, into.buffer, start, end - start)
-                self._use(whole.lease, *(lease for _, lease in part))
-                into.written = self._batch
-                host = self.read(whole)
-                for (k, _), start in zip(part, starts, strict=False):
-                    aval = arrays[k].aval
-                    found[k] = host[start : start + aval.nbytes].copy().view(aval.dtype.np).reshape(aval.shape)
+                    found[k] = _values(data[end - size : end], arrays[k].aval)
         return [found[k] if k in found else self.read(x) for k, x in enumerate(arrays)]
 
     @_reported
     def bytes_of(self, buffer: Any, size: int) -> Any:
         """The first bytes of a buffer."""
         with self.lock:
-            self._check()
-            self.submit()
-            return self._device.queue.read_buffer(buffer, 0, size)
+            return self._copied_to_host([buffer], [size])
+
+    def _copied_to_host(self, buffers: Sequence[Any], sizes: Sequence[int]) -> bytearray:
+        """The first bytes of buffers, one after the other, after all that was recorded before."""
+        encoder, whole, begin = self._commands(), sum(sizes), 0
+        into = self._readback.buffer(whole)
+        for buffer, size in zip(buffers, sizes, strict=True):
+            encoder.copy_buffer_to_buffer(buffer, 0, into, begin, size)
+            begin += size
+        self.submit()
+        return self._readback.mapped(into, whole)
 
     # kernels
 
@@ -722,6 +723,12 @@ class Gpu:
                 "start the program again, from its last checkpoint if it trains",
             )  # fmt: skip
         return ExecutionError("wgpu takes what this engine records", text, "report this as a bug of the engine")
+
+
+def _values(data: bytearray, aval: Aval) -> np.ndarray[Any, Any]:
+    """The array that has these first bytes."""
+    found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8, aval.nbytes).view(aval.dtype.np).reshape(aval.shape)
+    return found
 
 
 def _marked(begin: int, end: int) -> tuple[int, int, int]:

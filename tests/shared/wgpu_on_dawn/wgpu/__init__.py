@@ -197,6 +197,8 @@ class _Object:
 _CONNECTION: list[_Connection] = []
 open_passes: dict[int, int] = {}
 """Numbers of passes → those of their devices."""
+readable_buffers: dict[int, int] = {}
+"""Numbers of buffers that the host maps → those of their devices."""
 
 
 def connection() -> _Connection:
@@ -311,6 +313,12 @@ class _Buffer(_Object):
     def __init__(self, device: _Device, size: int, usage: int) -> None:
         super().__init__(device)
         self.size, self.usage = size, usage
+        if usage & BufferUsage.MAP_READ:
+            readable_buffers[self._id] = device._id
+
+    def __del__(self) -> None:
+        readable_buffers.pop(getattr(self, "_id", 0), None)
+        super().__del__()
 
 
 class _Encoder(_Object):

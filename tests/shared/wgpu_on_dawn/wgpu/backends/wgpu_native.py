@@ -17,6 +17,11 @@ typedef struct WGPUComputePipelineImpl *WGPUComputePipeline;
 typedef struct WGPUComputePassEncoderImpl *WGPUComputePassEncoder;
 typedef struct { uint32_t binding; WGPUBuffer buffer; uint64_t offset; uint64_t size; } WGPUBindGroupEntry;
 typedef struct { WGPUBindGroupLayout layout; size_t entryCount; WGPUBindGroupEntry const *entries; } WGPUBindGroupDescriptor;
+typedef int WGPUMapAsyncStatus;
+typedef struct { char const *data; size_t length; } WGPUStringView;
+typedef struct {
+    int mode; void (*callback)(WGPUMapAsyncStatus, WGPUStringView, void *, void *); void *userdata1; void *userdata2;
+} WGPUBufferMapCallbackInfo;
 """
 
 
@@ -53,6 +58,21 @@ class _Functions:
 
             declaration = f"void(WGPUComputePassEncoder, {parameters})"
             setattr(self, f"wgpuComputePassEncoder{name}", ffi.callback(declaration, call))
+
+        self._mapped: dict[int, Any] = {}
+
+    WGPUCallbackMode_AllowProcessEvents, WGPUMapMode_Read, WGPUMapAsyncStatus_Success = 2, 1, 1
+
+    def wgpuBufferMapAsync(self, buffer: Any, mode: int, offset: int, size: int, info: Any) -> None:
+        number = _number(buffer)
+        self._mapped[number] = wgpu.connection().request(wgpu.readable_buffers[number], "map", number, size)
+        info.callback(self.WGPUMapAsyncStatus_Success, ffi.new("WGPUStringView *")[0], info.userdata1, info.userdata2)
+
+    def wgpuBufferGetConstMappedRange(self, buffer: Any, offset: int, size: int) -> Any:
+        return ffi.from_buffer(self._mapped[_number(buffer)])
+
+    def wgpuBufferUnmap(self, buffer: Any) -> None:
+        del self._mapped[_number(buffer)]
 
     def wgpuDeviceCreateBindGroup(self, device: Any, description: Any) -> Any:
         entries = [description.entries[k] for k in range(description.entryCount)]
