@@ -23,15 +23,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-import firebrick as fb
-
 COMMON = (
     "numpy.random", "doctest", "inspect", "unittest", "multiprocessing", "llvmlite.binding", "llvmlite.ir", "firebrick.analog",
     "firebrick.data", "firebrick.models", "firebrick.train", "firebrick.testing", "firebrick.functions.kernels",
     "firebrick.backends.cpu", "firebrick.compiler.targets.llvm.variants", "firebrick.compiler.tune.whole_programs",
     "firebrick.cli.main",
 )  # fmt: skip
-"""What a server imports."""
+"""What a server imports, by default."""
 
 
 def run(
@@ -41,6 +39,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     paths: Iterable[str | Path] = (),
     needs: Iterable[str] = (),
+    common: Iterable[str] = COMMON,
     timeout: int = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as ``python -c program arguments`` or ``python file arguments`` would.
@@ -55,6 +54,7 @@ def run(
         variables: Of the environment, beside those of this process; Firebrick's settings are read again.
         paths: Folders where modules are looked for, as in ``PYTHONPATH``, which counts as it was when this process began.
         needs: Further modules that are imported before, where they are there.
+        common: Modules that are imported before; without Firebrick's for a program that is about their import.
         timeout: Seconds.
 
     Returns:
@@ -75,21 +75,28 @@ def run(
         asked = {
             "program": command[1:], "cwd": str(cwd), "variables": given, "paths": folders, "timeout": timeout, "output": folder
         }  # fmt: skip
-        code = _server(frozenset(inherited.items()), tuple(needs)).ask(asked)
+        code = _server(frozenset(inherited.items()), (*common, *needs)).ask(asked)
         out, err = (Path(folder, name).read_text(errors="replace") for name in ("out", "err"))
     if code == -signal.SIGALRM:
         raise subprocess.TimeoutExpired(command, timeout, out, err)
     return subprocess.CompletedProcess(command, code, out, err)
 
 
+def printed_with_numpy_alone(program: str, cwd: Path) -> str:
+    """What a program prints, without spaces around it, in a process that has imported NumPy and nothing of Firebrick."""
+    done = run(f"import sys; assert 'firebrick' not in sys.modules\n{program}", cwd=cwd, common=("numpy.random",))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 class _Server:
     """A process that imports and forks. It ends when this one does."""
 
-    def __init__(self, environment: dict[str, str], needs: tuple[str, ...]) -> None:
+    def __init__(self, environment: dict[str, str], modules: tuple[str, ...]) -> None:
         folder = str(Path(__file__).parent)
         begin = f"import sys; sys.path.insert(1, {folder!r}); from forked import serve; exec(serve())"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", begin, *COMMON, *needs],
+            [sys.executable, "-c", begin, *modules],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         self.seconds = 0.0
@@ -109,8 +116,8 @@ class _Server:
 
 
 @cache
-def _server(environment: frozenset[tuple[str, str]], needs: tuple[str, ...]) -> _Server:
-    _started.append(_Server(dict(environment), needs))
+def _server(environment: frozenset[tuple[str, str]], modules: tuple[str, ...]) -> _Server:
+    _started.append(_Server(dict(environment), modules))
     return _started[-1]
 
 
@@ -154,7 +161,8 @@ def _become(asked: dict[str, Any]) -> CodeType:
         os.close(opened)
     os.chdir(asked["cwd"])
     os.environ.update(asked["variables"])
-    fb.config.load_environment()
+    if "firebrick" in sys.modules:
+        sys.modules["firebrick"].config.load_environment()
     sys.path[1:2] = asked["paths"]  # in place of this file's folder
     main = vars(sys.modules["__main__"])
     del main["sys"], main["serve"]
