@@ -39,7 +39,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_processes_have_the_bits_of_devices(size: int) -> None:
     with Ranks(sums, size) as ranks:
         assert ranks.results() == [sums_of_devices(size)] * size
