@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import turns_of
 from poisoned_memory import poisoned_memory
 
 import firebrick as fb
@@ -448,8 +449,7 @@ def test_trains_grow_with_the_rate_whether_it_is_a_number_a_tensor_or_that_of_a_
         assert step(tile, fb.asarray(np.float32(rate))).tolist() == step(tile, rate).tolist() == [[round(rate * 1000)]]
 
 
-@pytest.mark.parametrize("length", [8, 70])
-@pytest.mark.parametrize("kind", ["plain", "joined", "write noise", "cell"])
+@pytest.mark.parametrize(("kind", "length"), turns_of(["plain", "joined", "write noise", "cell"], [70, 8]))
 @pytest.mark.usefixtures("poisoned")
 def test_updates_in_a_program_read_no_memory_without_values(kind: str, length: int) -> None:
     soft = analog.SoftBoundsDevice()
