@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,11 @@ class Group:
         """Dtype and name of the sample."""
         return f"{self.dtype}, {self.sample.name}"
 
+    @cached_property
+    def form(self) -> Naive:
+        """The naive form of its specification."""
+        return naive(self.spec)
+
     @property
     def results(self) -> list[Aval]:
         """Shapes and dtypes of the results."""
@@ -69,9 +74,10 @@ def dtypes_of(name: str) -> tuple[str, ...]:
     return (*dtypes, *(d for d in WIDE if d not in dtypes)) if "uint8" in dtypes else dtypes
 
 
-def groups(name: str) -> Iterator[Group]:
-    """The samples of an op that have kernels, in each dtype that users give to it."""
-    op = OPS[name]
+@cache
+def groups(name: str) -> tuple[Group, ...]:
+    """The samples of an op that have kernels, in each dtype that users give to it; those of all ops take 45 MB."""
+    op, found = OPS[name], []
     for d in dtypes_of(name):
         for sample in op.samples(np.random.default_rng(3), d):
             arrays = tuple(np.asarray(x) for x in sample.inputs)
@@ -81,7 +87,8 @@ def groups(name: str) -> Iterator[Group]:
             if kind != "copy" and not {a.dtype.name for a in avals} <= {*STORAGE, *COMPLEX}:
                 continue
             if kind and all(a.size for a in avals):
-                yield Group(d, sample, arrays, body, spec_of(body))
+                found.append(Group(d, sample, arrays, body, spec_of(body)))
+    return tuple(found)
 
 
 def some_groups(name: str) -> list[Group]:
@@ -109,7 +116,7 @@ def some_groups(name: str) -> list[Group]:
 @cache
 def kernels_of(names: tuple[str, ...], every: bool = True) -> tuple[Function, ...]:
     """The different kernels of the naive forms of ops, of every sample in every dtype or of ``some_groups``."""
-    steps = [s for name in names for g in (groups if every else some_groups)(name) for s in naive(g.spec).steps]
+    steps = [s for name in names for g in (groups if every else some_groups)(name) for s in g.form.steps]
     return tuple({s.function: None for s in steps})
 
 
