@@ -276,7 +276,7 @@ def test_optimizers_that_pass_by_the_devices_are_refused() -> None:
     model = analog.convert(digital, config, exclude=["layers.1"], seed=0)
     for made in (lambda: optim.Adam(model), lambda: optim.SGD(model, lr=0.1), lambda: optim.LBFGS(model)):
         with pytest.raises(
-            ConfigError, match=r"weights of the tile layers.0.\S+ change by the pulses(.|\n)*use analog.SGD\(model"
+            ConfigError, match=r"weights of the tile layers.0.\S+ change by the updates(.|\n)*use analog.SGD\(model"
         ):
             made()
 

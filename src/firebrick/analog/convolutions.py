@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.mapping import TileArray
+from firebrick.analog.mapping import TileArray, set_attribute
 from firebrick.analog.patches import patches
 from firebrick.core.autocast import wide
 from firebrick.core.dtypes import float32
@@ -30,6 +30,8 @@ class _Convolution(Module):
     """What all convolution layers share."""
 
     _digital: ClassVar[type[Digital]]
+
+    __setattr__ = set_attribute
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int,

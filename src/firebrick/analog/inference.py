@@ -193,7 +193,7 @@ def calibrate_input_ranges(
     places = {p: t for p, t in twin.modules() if isinstance(t, InferenceTile)}
     for path, tile in tiles:
         other = places[path]
-        other.config, other.input_range = replace(other.config, forward=IOParameters(is_perfect=True)), None
+        vars(other).update(config=replace(other.config, forward=IOParameters(is_perfect=True)), input_range=None)
         other.register_forward_hook(partial(_keep, seen[id(tile)]))
     number = 0
     with no_grad():

@@ -446,6 +446,7 @@ class InferenceTile(Tile):
         )  # fmt: skip
 
     def _optimized_by(self, path: str, optimizer: Any) -> None:
+        super()._optimized_by(path, optimizer)
         limits = self.config.clip.type is not WeightClipType.NONE or self.config.remap.type is not WeightRemapType.NONE
         if limits and not self.weight.frozen and not getattr(optimizer, "updates_tiles", False):
             warn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.mapping import TileArray
+from firebrick.analog.mapping import TileArray, set_attribute
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Linear as DigitalLinear
 from firebrick.nn import Module, Parameter
@@ -37,6 +37,8 @@ class Linear(Module):
         >>> layer(fb.ones((3, 4))).shape
         (3, 2)
     """
+
+    __setattr__ = set_attribute
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *, config: RPUConfig | None = None,

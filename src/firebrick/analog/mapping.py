@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.analog.config import RPUConfig
+from firebrick.analog.fixed_attributes import ANOTHER, check_assigned
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.inference_tile import InferenceTile
 from firebrick.analog.tile import Tile
@@ -29,6 +30,9 @@ def parts_of(size: int, most: int) -> list[slice]:
     count = max(1, math.ceil(size / most)) if most else 1
     ends = [size * k // count for k in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
+
+
+_FIXED = dict.fromkeys(("rows", "columns", "mapping", "of_rows", "of_columns", "tiles"), ANOTHER)
 
 
 class TileArray(Module):
@@ -64,6 +68,15 @@ class TileArray(Module):
             ]
             for a in self.of_rows
         ]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the module.
+
+        Raises:
+            ConfigError: It is one that only the making of the tiles decides.
+        """
+        check_assigned(self, name, value, _FIXED, {"config": ANOTHER, "weight": "call set_weights(…)"})
+        super().__setattr__(name, value)
 
     def forward(self, x: Tensor) -> Tensor:
         """The product of the layer's weights with each vector.
@@ -121,3 +134,20 @@ class TileArray(Module):
 
     def describe(self) -> str:
         return f"{self.rows}, {self.columns}"
+
+
+def set_attribute(layer: Module, name: str, value: Any) -> None:
+    """Set an attribute of a layer whose weights are in tiles: its ``__setattr__``.
+
+    Args:
+        layer: The layer.
+        name: Of the attribute.
+        value: Its value.
+
+    Raises:
+        ConfigError: It is the configuration of the tiles, or a matrix of weights.
+    """
+    of_tiles = isinstance(vars(layer).get(name), TileArray) and not isinstance(value, Module)
+    fixed = {name: f"call layer.{name}.set_weights(…)"} if of_tiles else {}
+    check_assigned(layer, name, value, fixed, {"config": ANOTHER, "weight": "call layer.tiles.set_weights(…)"})
+    Module.__setattr__(layer, name, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.analog.config import RPUConfig
-from firebrick.analog.mapping import TileArray
+from firebrick.analog.mapping import TileArray, set_attribute
 from firebrick.nn import GRU as DigitalGRU
 from firebrick.nn import LSTM as DigitalLSTM
 from firebrick.nn import RNN as DigitalRNN
@@ -90,6 +90,8 @@ class RNN(DigitalRNN):
         ((2, 5, 4), (1, 2, 4))
     """
 
+    __setattr__ = set_attribute
+
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *, nonlinearity: str = "tanh", bias: bool = True,
         batch_first: bool = True, dropout: float = 0.0, bidirectional: bool = False,
@@ -145,6 +147,8 @@ class LSTM(DigitalLSTM):
         ((2, 5, 4), (1, 2, 4), (1, 2, 4))
     """
 
+    __setattr__ = set_attribute
+
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *, bias: bool = True,
         batch_first: bool = True, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
@@ -198,6 +202,8 @@ class GRU(DigitalGRU):
         ((2, 5, 4), (2, 2, 4))
     """
 
+    __setattr__ = set_attribute
+
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *, bias: bool = True,
         batch_first: bool = True, dropout: float = 0.0, bidirectional: bool = False,
@@ -246,6 +252,8 @@ class RNNCell(DigitalRNNCell):
         (2, 4)
     """
 
+    __setattr__ = set_attribute
+
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, *, nonlinearity: str = "tanh",
         config: RPUConfig | None = None, seed: int | None = None, generator: Generator | None = None, device: Any = None,
@@ -289,6 +297,8 @@ class LSTMCell(DigitalLSTMCell):
         ((2, 4), (2, 4))
     """
 
+    __setattr__ = set_attribute
+
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, *, config: RPUConfig | None = None,
         seed: int | None = None, generator: Generator | None = None, device: Any = None,
@@ -331,6 +341,8 @@ class GRUCell(DigitalGRUCell):
         >>> h.shape
         (2, 4)
     """
+
+    __setattr__ = set_attribute
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, *, config: RPUConfig | None = None,

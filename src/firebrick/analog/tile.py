@@ -12,12 +12,15 @@ import numpy as np
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown
 from firebrick.analog.factors import Factors, keep
+from firebrick.analog.fixed_attributes import ANOTHER, check_assigned
 from firebrick.analog.ideal_devices import ArithmeticDevice
 from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.tangents import Linear, inside_jvp
+from firebrick.analog.tile_weight import TileWeight
 from firebrick.analog.unit_cells import UnitCell
+from firebrick.analog.update_parameters import PulseType
 from firebrick.analog.vmapped_products import check_examples, of_all_examples
 from firebrick.autodiff.tape import grad_enabled, no_grad
 from firebrick.backends.registry import find_device
@@ -40,7 +43,7 @@ from firebrick.functions.searching import argmax
 from firebrick.functions.statistical import cumulative_sum
 from firebrick.functions.statistical import max as largest
 from firebrick.functions.utility import all as all_of
-from firebrick.nn import Buffer, Module, Parameter
+from firebrick.nn import Buffer, Module, Parameter, StateError
 from firebrick.nn.checks import check_shape, check_sizes
 from firebrick.random import Generator, initial_generator
 from firebrick.random.draws import rows
@@ -95,7 +98,7 @@ class Tile(Module):
         sent = partial(asarray, dtype=float32, device=where_)
         model = config.device
         models = model.devices if isinstance(model, UnitCell) else (model,)
-        self.weight = Parameter(sent(np.zeros((rows, columns))))
+        self.weight = (Parameter if isinstance(model, ArithmeticDevice) else TileWeight)(sent(np.zeros((rows, columns))))
         self.arrays: list[DeviceArray] = []
         for one in models:
             seed_of_devices = getattr(one, "construction_seed", 0)
@@ -115,6 +118,19 @@ class Tile(Module):
         averages = NoiseManagementType.AVERAGE_ABS_MAX
         self.average_input = Buffer(sent(0.0)) if config.forward.noise_management is averages else None
         self.average_error = Buffer(sent(0.0)) if config.backward.noise_management is averages else None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the module.
+
+        Raises:
+            ConfigError: It is one that only the making of a tile decides, or a weight of devices with bounds.
+        """
+        check_assigned(self, name, value, _FIXED, _ABSENT)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        check_assigned(self, name, None, _FIXED, _ABSENT)
+        super().__delattr__(name)
 
     @property
     def parameters_of_devices(self) -> dict[str, Buffer]:
@@ -269,7 +285,6 @@ class Tile(Module):
             DTypeError: x, d or lr is not float32.
             OutOfRangeError: x, d or lr is not finite; under ``fb.jit`` that is not known.
         """
-        self.check_weight()
         x, d = self._vectors("x", x, self.columns), self._vectors("d", d, self.rows)
         if x.shape[0] != d.shape[0]:
             raise ShapeError(
@@ -301,14 +316,6 @@ class Tile(Module):
                 return counts
             return self.arrays[0].update(x, d, lr, self.config.update)
 
-    def check_weight(self) -> None:
-        """Raise ConfigError if ``weight`` is another Parameter than the one that updates of the devices change."""
-        if not isinstance(self.config.device, UnitCell) and self.arrays[0].weight is not self.weight:
-            raise ConfigError(
-                "Tile.update: a weight that is that of the devices", f"another Parameter, {describe('weight', self.weight)}",
-                "set weights with tile.set_weights(…)",
-            )  # fmt: skip
-
     @property
     def by_arithmetic(self) -> bool:
         """Whether updates are by arithmetic, so that the gradient of the weights is all that they need."""
@@ -317,15 +324,37 @@ class Tile(Module):
             isinstance(model, PulsedDevice) and self.config.update.pulse_type in ARITHMETIC
         )
 
+    @property
+    def fades(self) -> bool:
+        """Whether weights decay or diffuse at the end of each mini-batch, also where they are frozen."""
+        return any(array.model.lifetime > 0.0 or array.model.diffusion > 0.0 for array in self.arrays)
+
     def _optimized_by(self, path: str, optimizer: Any) -> None:
-        if self.by_arithmetic or self.weight.frozen or getattr(optimizer, "updates_tiles", False):
+        if getattr(optimizer, "updates_tiles", False):
             return
-        name = type(optimizer).__name__
+        name, model = type(optimizer).__name__, self.config.device
+        if self.fades:
+            warn(
+                f"{name} ends no mini-batch of the tile {path}, so its weights neither decay nor diffuse: use analog.SGD, or "
+                "another optimizer behind analog.AnalogOptimizer", UserWarning,
+            )  # fmt: skip
+        noisy = self.arrays[0].persistent is not None
+        free = isinstance(model, ArithmeticDevice) or (self.config.update.pulse_type is PulseType.NONE and not noisy)
+        if self.weight.frozen or (free and not isinstance(model, UnitCell)):
+            return
         raise ConfigError(
-            f"{name}: the weights of the tile {path} change by the pulses of its device ({type(self.config.device).__name__})",
+            f"{name}: the weights of the tile {path} change by the updates of its device ({type(model).__name__})",
             "an optimizer that changes them by arithmetic, past the device's bounds",
             f"use analog.SGD(model, lr=…), or class Analog{name}(analog.AnalogOptimizer, optim.{name}): pass",
         )
+
+    def _loaded_in_part(self, prefix: str, state: Any) -> None:
+        absent = [n for n, _ in self._tensors() if f"{prefix}{n}" not in state]
+        if absent and isinstance(self.weight, TileWeight) and f"{prefix}weight" in state:
+            raise StateError(
+                "a state with the weights of a tile has its devices too", f"{prefix}weight without {', '.join(absent[:3])}",
+                "load all that state_dict() has of the tile, or call tile.set_weights(…). Nothing was loaded",
+            )  # fmt: skip
 
     def descend(self, gradient: Tensor, lr: float | Tensor) -> None:
         """W ← W - lr · gradient / scale², by arithmetic: what ``update`` does where the gradient is scale · Σ d xᵀ.
@@ -503,6 +532,13 @@ class Tile(Module):
             raise DTypeError(f"Tile: {name} is float32", describe(name, v), f"cast it: fb.astype({name}, fb.float32)")
         check_shape("Tile", name, v, f"..., {size}", size)
         return v if v.ndim == 2 else reshape(v, (math.prod(v.shape[:-1]), size))
+
+
+_FIXED = {
+    "weight": "call tile.set_weights(…)", "generator": "call tile.generator.set_state(other.state())",
+    **dict.fromkeys(("config", "rows", "columns", "arrays"), ANOTHER),
+}  # fmt: skip
+_ABSENT = dict.fromkeys(("lr", "learning_rate"), "assign optimizer.learning_rate, or pass lr to tile.update")
 
 
 def _check_rate(name: str, lr: Any, weight: Tensor) -> None:

@@ -10,8 +10,9 @@ from firebrick.analog.tile import Tile
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.dtypes import float32
-from firebrick.core.errors import GradientError, OutOfRangeError, UnsupportedError
+from firebrick.core.errors import ConfigError, GradientError, OutOfRangeError, UnsupportedError
 from firebrick.core.journal import all_or_none
+from firebrick.core.lines import warn
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -28,7 +29,8 @@ class AnalogOptimizer(Optimizer):
 
     Write it in front of the optimizer: ``class AnalogAdam(analog.AnalogOptimizer, optim.Adam): pass``. Of the settings, only
     the learning rate is used for tiles; momentum, weight decay and the like are of digital parameters. An update ends the
-    mini-batch of every tile (``Tile.end_mini_batch``). Weights of inference tiles are digital parameters, which are clipped and
+    mini-batch of every tile (``Tile.end_mini_batch``): devices with a lifetime or diffusion also change where their tile is
+    frozen, with a warning. Weights of inference tiles are digital parameters, which are clipped and
     remapped after the update, as their configuration says.
 
     A pulsed update needs the inputs and errors of each sample. So gradients must be those of one backward pass: not clipped,
@@ -56,6 +58,9 @@ class AnalogOptimizer(Optimizer):
     updates_tiles = True
 
     def __init__(self, model: Module, *args: Any, **named: Any) -> None:
+        if not isinstance(model, Module):
+            name, remedy = type(self).__name__, "pass the model"
+            raise ConfigError(f"{name}: a module, whose tiles it updates", f"{type(model).__name__}", remedy)
         super().__init__(model, *args, **named)
         own = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed}
         by_pulses = {id(tile.weight) for tile in tiles_of(model) if tile.pulsed and not tile.by_arithmetic}
@@ -75,7 +80,6 @@ class AnalogOptimizer(Optimizer):
             grads: From ``fb.value_and_grad``, of one backward pass.
 
         Raises:
-            ConfigError: The weight of a tile was replaced by another Parameter; nothing was changed.
             GradientError: The gradient of a tile is not that of one backward pass; nothing was changed.
             OutOfRangeError: The inputs or errors of a tile, or its learning rate, are not finite; nothing was changed. Under
                 ``fb.jit`` it is an ``ExecutionError``.
@@ -86,12 +90,16 @@ class AnalogOptimizer(Optimizer):
         names = {id(p): name for name, p in self._parameters}
         rates: dict[int, Tensor] = {}
         for tile in tiles:
+            if tile.weight.frozen and tile.fades:
+                warn(
+                    f"the tile with {names.get(id(tile.weight))} is frozen, but its devices decay or diffuse with each update: "
+                    "give it a device without lifetime and diffusion where it is to stay as it is", UserWarning,
+                )  # fmt: skip
             if not tile.pulsed:
                 continue
             gradient = None if tile.weight.frozen else grads.get(tile.weight)
             if gradient is None:
                 continue
-            tile.check_weight()
             factors: tuple[Factors, ...] | Tensor | None = factors_of(gradient)
             if factors is None and tile.by_arithmetic:
                 factors = gradient

@@ -304,6 +304,9 @@ class Module:
     def _optimized_by(self, path: str, optimizer: Any) -> None:
         """Raise an error, or warn, if an optimizer that is made for a model cannot train this part of it."""
 
+    def _loaded_in_part(self, prefix: str, state: Any) -> None:
+        """Raise StateError if this part cannot load what a state that may lack paths has under its prefix."""
+
     def named_modules(self) -> list[tuple[str, Module]]:
         """``modules()``, by the name that it has in PyTorch."""
         return self.modules()
@@ -417,6 +420,8 @@ class Module:
                 and nothing was changed.
         """
         with no_grad():
+            for path, part in () if strict else self.modules():
+                part._loaded_in_part(f"{path}." if path else "", state)
             return saved.load(type(self).__name__, self._tensors(), _aliases(self), state, strict)
 
     # modes and places

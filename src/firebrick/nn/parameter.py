@@ -58,13 +58,16 @@ class Parameter(Tensor):
         return f"{super().__repr__()[:-1]}, frozen)" if self._frozen else super().__repr__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copy = Parameter(self.detach(), frozen=self.frozen)
+        copy = type(self)(self.detach(), frozen=self.frozen)
         if self._lasting:
             copy.require_grad()
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _parameter, (np.array(self.numpy()), self.device, self.label, self.frozen, self._lasting)
+        return _parameter, (np.array(self.numpy()), self.device, self.label, self.frozen, self._lasting, type(self))
+
+    def _optimized_by(self, name: str, optimizer: Any) -> None:
+        """Raise an error if an optimizer that is made for a list of parameters cannot train this one."""
 
 
 class Buffer(Tensor):
@@ -106,9 +109,10 @@ def _check(kind: str, value: Any) -> None:
 
 
 def _parameter(
-    values: np.ndarray[Any, Any], device: Any, label: str | None, frozen: bool, lasting: bool = False
+    values: np.ndarray[Any, Any], device: Any, label: str | None, frozen: bool, lasting: bool = False,
+    kind: type[Parameter] = Parameter,
 ) -> Parameter:  # fmt: skip
-    made = Parameter(hooks.from_host(values, device), frozen=frozen, label=label)
+    made = kind(hooks.from_host(values, device), frozen=frozen, label=label)
     if lasting:
         made.require_grad()
     return made

@@ -77,7 +77,7 @@ class SpectralNorm(Module):
         self.eps = number("SpectralNorm", "eps", eps)
         self.axis = normalize_axis(axis, weight.ndim, "SpectralNorm")
         self.original = Parameter(weight.detach(), frozen=weight.frozen)
-        object.__delattr__(layer, name)
+        delattr(layer, name)
         matrix = self._matrix(self.original.detach())
         how: dict[str, Any] = {"generator": generator, "dtype": weight.dtype, "device": weight.device}
         with no_grad():

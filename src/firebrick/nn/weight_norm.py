@@ -66,7 +66,7 @@ class WeightNorm(Module):
         with no_grad():
             self.magnitude = Parameter(_norm(weight.detach(), self.axis), frozen=weight.frozen)
         self.direction = Parameter(weight.detach(), frozen=weight.frozen)
-        object.__delattr__(layer, name)
+        delattr(layer, name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer computes with the weight that magnitude and direction give.

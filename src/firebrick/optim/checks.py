@@ -36,8 +36,8 @@ def named(model: Any) -> list[tuple[str, Parameter]]:
 def parameters_for(optimizer: Any, model: Any) -> list[tuple[str, Parameter]]:
     """``named`` of what an optimizer is made for, when the parts of a module agreed to be trained by it."""
     found = named(model)
-    for path, part in model.modules() if isinstance(model, Module) else ():
-        part._optimized_by(path, optimizer)
+    for name, part in model.modules() if isinstance(model, Module) else found:
+        part._optimized_by(name, optimizer)
     return found
 
 

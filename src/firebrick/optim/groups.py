@@ -23,7 +23,7 @@ from firebrick.optim.schedule import Schedule, check_fields, from_state, schedul
 Rows = Sequence[Mapping[str, Any]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Group:
     """Parameters that are updated with the same settings.
 

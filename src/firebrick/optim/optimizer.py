@@ -151,6 +151,17 @@ class Optimizer(ABC):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; ``learning_rate`` and ``groups`` have the settings.
+
+        Raises:
+            AttributeError: It is a setting under a name that nothing reads; the text says what to assign.
+        """
+        made_by = type(self).__init__.__module__  # a class with an __init__ of its own may have any attributes
+        if made_by.startswith("firebrick.") and not hasattr(type(self), name):
+            own = (f.name for f in fields(self.settings)) if "groups" in vars(self) else ()
+            settings = {n: f"optimizer.groups[0].settings = dataclasses.replace(optimizer.settings, {n}=…)" for n in own}
+            if name in (names := {**OF_OPTIMIZERS, **settings}):
+                raise UnknownNameError(f"{type(self).__name__!r} object", name, names, (), "")
         object.__setattr__(self, name, value)
         changed(self, name)
 

@@ -463,7 +463,7 @@ def _called(layer: Module, begin: Any, leaves: list[Any], spec: Any, floats: lis
     _restore(layer, begin)
     named = layer.trainable_parameters()
     for (_, p), x in zip(named, values, strict=False):
-        p._rebind(x)
+        Tensor._rebind(p, x)  # also weights of tiles
     given = list(leaves)
     for i, x in zip(floats, values[len(named) :], strict=True):
         given[i] = x
@@ -602,7 +602,7 @@ def _restore(layer: Module, begin: Any) -> None:
 def _scrambled(layer: Module) -> Module:
     """Other parameters, as a fresh layer that was initialised differently has them."""
     for p in layer.parameters():
-        p._rebind((p.detach() * 0.5 + 0.25).detach())
+        Tensor._rebind(p, (p.detach() * 0.5 + 0.25).detach())
     return layer
 
 

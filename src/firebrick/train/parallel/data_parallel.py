@@ -24,6 +24,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.core.operands import describe
 from firebrick.core.sharing import sharing_cores
+from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.nn import Module
 from firebrick.random import default_generator
@@ -259,7 +260,7 @@ class DataParallel:
         for device, replica in zip(self._devices[1:], self._replicas[1:], strict=True):
             with no_grad():
                 for (_, t), (_, q) in zip(own, [*replica.named_parameters(), *replica.named_buffers()], strict=True):
-                    q._rebind(t.detach().to(device).detach())
+                    Tensor._rebind(q, t.detach().to(device).detach())  # also weights of tiles
         if self.check_every and self._steps % self.check_every == 0:
             self.check_replicas()
         self._steps += 1

@@ -416,7 +416,7 @@ class Distributed:
         for own in by_dtype.values():
             with no_grad():
                 for t, new in zip(own, self.group.broadcast([t.detach() for t in own], root), strict=True):
-                    t._rebind(new.detach())
+                    Tensor._rebind(t, new.detach())  # also weights of tiles
 
     def _generators(self, model: Module) -> list[Generator]:
         """What a pass may draw from."""
