@@ -106,12 +106,18 @@ def test_inputs_beyond_the_range_have_no_tangent() -> None:
 def noisy(kind: str) -> analog.Tile:
     if kind == "tile":
         return analog.Tile(3, 4, analog.RPUConfig(analog.SoftBoundsDevice(dw_min=0.001)), seed=0)
+    if kind == "running means":
+        average = analog.IOParameters(noise_management=analog.NoiseManagementType.AVERAGE_ABS_MAX)
+        return analog.Tile(3, 4, analog.RPUConfig(analog.FloatingPointDevice(), average, average), seed=0)
     limits = analog.InputRangeParameter(enable=True, init_value=2.0)
     bounded = analog.IOParameters(noise_management=analog.NoiseManagementType.NONE)
-    return analog.InferenceTile(3, 4, analog.InferenceRPUConfig(forward=bounded, input_range=limits), seed=0).eval()
+    modifier = analog.WeightModifierParameter(type=analog.WeightModifierType.ADD_NORMAL, std_dev=0.1)
+    config = analog.InferenceRPUConfig(forward=bounded, input_range=limits, modifier=modifier)
+    tile = analog.InferenceTile(3, 4, config, seed=0)
+    return tile if kind == "inference tile in training" else tile.eval()
 
 
-@pytest.mark.parametrize("kind", ["tile", "inference tile"])
+@pytest.mark.parametrize("kind", ["tile", "inference tile", "inference tile in training", "running means"])
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_product_inside_vmap_and_its_derivatives_are_those_of_the_batch(kind: str, jit: bool) -> None:
     def product(m: analog.Tile, x: fb.Tensor) -> fb.Tensor:
@@ -130,9 +136,29 @@ def test_a_product_inside_vmap_and_its_derivatives_are_those_of_the_batch(kind: 
         y, along = fb.jvp(lambda x, call=call, tile=tile: call(tile, x), (X,), (V,))
         back = tile.backward if call is product else fb.vmap(tile.backward)
         of_d = fb.grad(lambda d, back=back: fb.sum(fb.sin(back(d))))(V[:, :3])
-        found.append([value, gradients[tile.weight], of_x, y, along, of_d])
+        means = [b.detach() for name, b in tile.named_buffers() if name.startswith(("range_of", "average"))]
+        found.append([value, gradients[tile.weight], of_x, y, along, of_d, *means])
     for one, other in zip(*found, strict=True):
         close(one, other)
+
+
+def test_running_means_that_each_example_changes_by_itself_are_refused_and_stay() -> None:
+    tile = noisy("running means")
+
+    def own(x: fb.Tensor) -> fb.Tensor:
+        y = tile(x)
+        tile.average_input = fb.max(x)
+        return y
+
+    def failing(x: fb.Tensor) -> fb.Tensor:
+        tile(x)
+        raise ValueError("an error of the caller's")
+
+    for function, error in ((own, fb.StateChangedError), (failing, ValueError)):
+        with pytest.raises(error):
+            fb.vmap(function)(X)
+        assert tile.average_input is not None
+        assert tile.average_input.item() == 0.0
 
 
 def test_inputs_and_errors_inside_vmap_make_the_pulses_of_the_batch() -> None:

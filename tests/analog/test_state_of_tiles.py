@@ -233,3 +233,94 @@ def test_an_analog_optimizer_is_made_for_a_model() -> None:
     _, tile = layer_of(analog.IdealDevice())
     with pytest.raises(ConfigError, match="SGD: a module, whose tiles it updates"):
         analog.SGD([tile.weight], lr=0.1)  # type: ignore[arg-type]
+
+
+NO_WEIGHTS: dict[str, Any] = {
+    "text": "abc", "nothing": None, "ragged": [[1.0, 2.0], [3.0]], "texts": [["1"] * 4] * 3, "objects": ONES.astype(object),
+    "masked": np.ma.masked_array(ONES), "other": object(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", NO_WEIGHTS.values(), ids=NO_WEIGHTS)
+def test_weights_that_are_no_array_of_numbers_are_refused(given: Any) -> None:
+    layer, tile = layer_of(SOFT)
+    before = state_of(layer)
+    for owner in (layer.tiles, tile):
+        with pytest.raises(fb.OperandError, match=rf"{type(owner).__name__}\.set_weights: weights are numbers in rows"):
+            owner.set_weights(given)
+    with pytest.raises(fb.DTypeError):
+        tile.set_weights(ONES.astype("M8[s]"))
+    assert_same(layer, before)
+
+
+def test_weights_may_be_lists_and_arrays_of_any_real_dtype_also_in_a_graph() -> None:
+    layer, tile = layer_of(SOFT)
+    for given in (ONES * 0.25, (ONES * 0.25).tolist(), (ONES * 0.25).astype(np.float16), fb.asarray(ONES * 0.25)):
+        for set_weights in (tile.set_weights, layer.tiles.set_weights):
+            tile.set_weights(ONES * 0.0)
+            set_weights(given)
+            np.testing.assert_array_equal(tile.weight.numpy(), 0.25)
+            tile.set_weights(ONES * 0.0)
+            if not isinstance(given, fb.Tensor):
+                fb.jit(lambda x, given=given, set_weights=set_weights: (set_weights(given), x)[1])(fb.ones(1))
+            else:
+                fb.jit(lambda w: (tile.set_weights(w), w)[1])(given)
+            np.testing.assert_array_equal(tile.weight.numpy(), 0.25)
+
+
+@pytest.mark.parametrize("batches", [None, 5, [()]], ids=str)
+def test_what_is_no_batch_calibrates_nothing(batches: Any) -> None:
+    config = analog.InferenceRPUConfig(
+        forward=analog.IOParameters(is_perfect=True), input_range=analog.InputRangeParameter(enable=True)
+    )
+    with pytest.raises(ConfigError, match="batch"):
+        analog.calibrate_input_ranges(analog.Linear(4, 3, config=config, seed=0), batches)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("write", ["elements", "in place", "assigned", "optimizer", "loaded", "average"])
+def test_weights_that_are_written_are_not_those_that_were_programmed(write: str, jit: bool) -> None:
+    model = analog.Linear(4, 3, False, config=analog.InferenceRPUConfig(forward=analog.IOParameters(is_perfect=True)), seed=0)
+    tile, x = model.eval().tiles.tiles[0][0], fb.asarray(np.eye(4, dtype=np.float32))
+    run = fb.jit(lambda m, x: m(x)) if jit else lambda m, x: m(x)
+    first = tile.weight.numpy()
+    analog.program_weights(model)
+    analog.drift_weights(model, 1e6)
+    shown = run(model, x).numpy()
+    assert np.abs(shown.T - first).max() > 1e-3
+    ema = optim.EMA(model, decay=0.5)
+    ones = fb.asarray(ONES)
+    if write == "optimizer":
+        optimizer = optim.SGD(model, lr=1.0)
+        optimizer.update(model, fb.grad(lambda m: fb.sum(m(x)))(model))
+    elif write == "loaded":
+        model.load_state_dict({"tiles.tiles.0.0.weight": ones}, strict=False)
+    elif write == "average":
+        tile.weight[...] = ones
+        ema.update()
+        tile.weight[...] = fb.asarray(first)
+        np.testing.assert_array_equal(run(model, x).numpy(), shown)
+        with ema.applied():
+            np.testing.assert_allclose(run(model, x).numpy().T, (first + 1.0) / 2.0, rtol=1e-6)
+        np.testing.assert_array_equal(run(model, x).numpy(), shown)
+        return
+    else:
+        WRITES[write](tile)
+    np.testing.assert_allclose(run(model, x).numpy().T, tile.weight.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(tile.backward(fb.asarray(np.eye(3, dtype=np.float32))).numpy(), tile.weight.numpy(), rtol=1e-6)
+    assert not tile.programmed
+    with pytest.raises(ConfigError, match="programmed"):
+        tile.drift_weights(1.0)
+
+
+@pytest.mark.parametrize("compensation", [analog.GlobalDriftCompensation(), analog.PerColumnDriftCompensation()])
+@pytest.mark.parametrize("forward", [analog.IOParameters(), analog.IOParameters(is_perfect=True)], ids=["noisy", "perfect"])
+def test_a_tile_of_zeros_stays_one_of_noise(compensation: Any, forward: Any) -> None:
+    config = analog.InferenceRPUConfig(forward=forward, drift_compensation=compensation)
+    tile = analog.InferenceTile(6, 8, config, seed=0).eval()
+    tile.program_weights()
+    for seconds in (1.0, 86400.0, 3.15e7):
+        tile.drift_weights(seconds)
+        factors = tile.compensation.numpy()
+        assert np.all((factors > 0.1) & (factors < 10.0))
+        assert np.abs(tile(fb.ones((1, 8))).numpy()).max() < 0.5

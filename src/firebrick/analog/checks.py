@@ -6,7 +6,10 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from firebrick.core.errors import ConfigError
+import numpy as np
+
+from firebrick.core.dtypes import dtype
+from firebrick.core.errors import ConfigError, DTypeError, OperandError
 from firebrick.core.settings import python_numbers
 
 
@@ -59,3 +62,28 @@ def check_flags(name: str, settings: Any, *fields: str) -> None:
         value = getattr(settings, field)
         if not isinstance(value, bool):
             raise ConfigError(f"{name}: {field} is True or False", f"{field}={value!r:.60}", "correct it")
+
+
+def array_of(name: str, given: Any) -> np.ndarray[Any, Any]:
+    """Real numbers as a NumPy array.
+
+    Args:
+        name: Of the operand, for messages.
+        given: Array, or nested lists of numbers.
+
+    Raises:
+        OperandError: It is no array of numbers.
+        DTypeError: It is complex, or of a dtype that Firebrick has not.
+    """
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError, RuntimeError):
+        array = np.asarray(None)
+    masked = isinstance(given, np.ma.MaskedArray)
+    if masked or array.dtype.kind in "OSU":
+        shown = "a masked array" if masked else f"{type(given).__name__} {given!r:.60}"
+        raise OperandError(f"{name} are numbers in rows of one length", shown, "pass an array, or a tensor")
+    if array.dtype.kind == "c":
+        raise DTypeError(f"{name} are real", f"{array.dtype}{list(array.shape)}", "take the real part first")
+    dtype(array.dtype)
+    return array

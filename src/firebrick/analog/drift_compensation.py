@@ -14,7 +14,9 @@ from firebrick.functions.statistical import mean
 class DriftCompensation:
     """Base of compensations: the factor is the readout at programming divided by the readout now.
 
-    The test vectors are those of the identity matrix, through the periphery of the forward pass.
+    The test vectors are those of the identity matrix, through the periphery of the forward pass. Hardware cannot tell noise
+    from weights: where these are all 0, both readouts are those of noise, and so is the factor. It is 1 where the readout now
+    is 0.
 
     Example:
         >>> import firebrick as fb

@@ -188,6 +188,8 @@ def calibrate_input_ranges(
         raise ConfigError(
             f"{name}: quantile in (0, 1], std_alpha above 0", f"{quantile!r:.40}, {std_alpha!r:.40}", "correct them"
         )
+    if not isinstance(batches, Iterable):
+        raise ConfigError(f"{name}: batches is a list of tensors, or a loader", repr(batches)[:60], "pass e.g. [x]")
     seen: dict[int, list[np.ndarray[Any, Any]]] = {id(t): [] for _, t in tiles}
     twin = model.fork().eval()  # with exact products of inputs that are not clipped
     places = {p: t for p, t in twin.modules() if isinstance(t, InferenceTile)}
@@ -232,5 +234,7 @@ def first_of(batch: Any) -> Tensor:
     Args:
         batch: A tensor, or a tuple whose first element it is.
     """
+    if isinstance(batch, (tuple, list)) and not batch:
+        raise ConfigError("a batch is a tensor, or a tuple whose first element it is", repr(batch), "leave it out")
     found: Tensor = batch[0] if isinstance(batch, (tuple, list)) else batch
     return found

@@ -31,7 +31,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import full_like
 from firebrick.functions.elementwise import abs as absolute
-from firebrick.functions.elementwise import astype, clip, isfinite, maximum, where
+from firebrick.functions.elementwise import astype, clip, equal, isfinite, logical_and, maximum, where
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
 from firebrick.functions.statistical import std as deviation
@@ -73,7 +73,8 @@ class InferenceTile(Tile):
 
     In training mode products have the weights as the modifier changes them, and the gradient of the weights is that of the
     unmodified ones. In evaluation mode, after ``program_weights``, products have the weights that the
-    conductances show. A training pass, an update by ``analog.AnalogOptimizer`` and ``set_weights`` discard what was programmed.
+    conductances show. A training pass and new weights, by an optimizer or however they are written, discard what was
+    programmed.
 
     Args:
         rows: Number of outputs.
@@ -138,7 +139,16 @@ class InferenceTile(Tile):
     @property
     def programmed(self) -> bool:
         """Whether the tile shows programmed weights in evaluation."""
-        return bool(self.time.item() >= 0.0)
+        return bool(self._is_programmed().item())
+
+    def _is_programmed(self) -> Tensor:
+        """Whether weights were programmed and not changed since, 0-d bool."""
+        with no_grad():
+            return logical_and(self.time >= 0.0, all_of(equal(self.targets, self._wanted(self.weight.detach()))))
+
+    def _wanted(self, weights: Tensor) -> Tensor:
+        """What is programmed of weights: those within a fixed limit."""
+        return self.config.clip.clipped(weights) if self.config.clip.fixed else weights
 
     # products
 
@@ -160,7 +170,8 @@ class InferenceTile(Tile):
         if found is None:
             check_examples(vectors, self.weight, ranged)
             bound = None if ranged is None else self._range_for(vectors)
-            made = _Pass(self, before, vectors, self._weights_of_pass(), self._factor(), bound)
+            programmed = None if self.training else self._is_programmed()
+            made = _Pass(self, before, vectors, self._weights_of_pass(programmed), self._factor(programmed), bound)
             with no_grad():
                 inputs = made.inputs(vectors)
                 y = self._product(inputs, made.weights, io, self.drawn_forward, "average_input", True, before)
@@ -181,8 +192,10 @@ class InferenceTile(Tile):
             d: Float32 tensor [..., rows].
         """
         vectors = self._vectors("d", d, self.rows)
-        weights = self.weight if self.training else self._passed(self._shown_weights())
-        return reshape(self._transposed(weights, self._factor(), rows_before(d), vectors)[0], (*d.shape[:-1], self.columns))
+        programmed = None if self.training else self._is_programmed()
+        weights = self.weight if programmed is None else self._passed(self._shown_weights(programmed))
+        x = self._transposed(weights, self._factor(programmed), rows_before(d), vectors)[0]
+        return reshape(x, (*d.shape[:-1], self.columns))
 
     @autocast(None)
     def _transposed(self, weights: Tensor, factor: Tensor | None, before: int, d: Tensor) -> tuple[Tensor, Linear]:
@@ -203,20 +216,19 @@ class InferenceTile(Tile):
             hooks.record(transposed_product(None, factor, io), (d, weights), {}, (found[0],))
         return found
 
-    def _factor(self) -> Tensor | None:
-        """Digital factors of the outputs, [rows]."""
+    def _factor(self, programmed: Tensor | None) -> Tensor | None:
+        """Digital factors of the outputs, [rows]; ``programmed`` is None in training."""
         scale = None if self.scale is None else self.scale.detach()
-        if self.training or self.config.drift_compensation is None:
+        if programmed is None or self.config.drift_compensation is None:
             return scale
         with no_grad():
-            factor = where(self.time >= 0.0, self.compensation.detach(), 1.0)
+            factor = where(programmed, self.compensation.detach(), 1.0)
         return factor if scale is None else factor * scale
 
-    def _weights_of_pass(self) -> Tensor:
+    def _weights_of_pass(self, programmed: Tensor | None) -> Tensor:
         """The weights of a product, whose gradient is that of the tile's weights."""
         with no_grad():
-            found = self.weight.detach() if self.training else self._shown_weights()
-            found = self.config.clip.clipped(found) if self.training and self.config.clip.fixed else found
+            found = self._wanted(self.weight.detach()) if programmed is None else self._shown_weights(programmed)
             if self.config.modifier.active and (self.training or self.config.modifier.enable_during_test):
                 found = modified(found, self.config.modifier, *self._draws(self.rows))
             if self.training:
@@ -229,9 +241,9 @@ class InferenceTile(Tile):
             hooks.record(_PASSED, (self.weight,), {}, (found,))
         return found
 
-    def _shown_weights(self) -> Tensor:
+    def _shown_weights(self, programmed: Tensor) -> Tensor:
         with no_grad():
-            return where(self.time >= 0.0, self.shown.detach(), self.weight.detach())
+            return where(programmed, self.shown.detach(), self.weight.detach())
 
     def _draws(self, rows: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
         """What draws normal and what draws uniform numbers [rows, columns]; each call draws others."""
@@ -318,7 +330,7 @@ class InferenceTile(Tile):
                     "InferenceTile.program_weights: weights that are finite", describe("weight", self.weight),
                     "find out in training where NaN or infinity came from",
                 )  # fmt: skip
-            wanted = self.config.clip.clipped(given) if self.config.clip.fixed else given
+            wanted = self._wanted(given)
             clipped = int(total(wanted != given).item()) if self.config.clip.fixed else 0
             g_target, conversion = model.converter.convert_to_conductances(wanted)
             normal, _ = self._draws(g_target.shape[0])

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.analog.checks import array_of
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.fixed_attributes import ANOTHER, check_assigned
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.inference_tile import InferenceTile
 from firebrick.analog.tile import Tile
-from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import concat
 from firebrick.nn import Module
@@ -103,15 +104,13 @@ class TileArray(Module):
             Number of weights that were clipped.
 
         Raises:
-            DTypeError: The weights are complex; nothing was changed.
+            OperandError: They are no numbers, or a ragged list; nothing was changed.
+            DTypeError: The weights are complex, or of a dtype that Firebrick has not; nothing was changed.
             ShapeError: The shape is not that of the layer; nothing was changed.
             OutOfRangeError: A weight is not finite; nothing was changed.
         """
-        array = np.asarray(weights.numpy() if isinstance(weights, Tensor) else weights)
-        if array.dtype.kind == "c":
-            received = f"{array.dtype}{list(array.shape)}"
-            raise DTypeError("TileArray.set_weights: weights are real", received, "take the real part first")
-        given = array.astype(np.float32)
+        array = weights.numpy() if isinstance(weights, Tensor) else weights
+        given = array_of("TileArray.set_weights: weights", array).astype(np.float32)
         if given.shape != (self.rows, self.columns):
             received = str(list(given.shape))
             raise ShapeError(f"TileArray.set_weights: weights are [{self.rows}, {self.columns}]", received, "reshape them")

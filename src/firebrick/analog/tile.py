@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.analog.checks import array_of
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.device_array import ARITHMETIC, DeviceArray, grown
 from firebrick.analog.factors import Factors, keep
@@ -400,6 +401,9 @@ class Tile(Module):
             Number of weights that were clipped; 0 under ``fb.jit``, where it is not known.
 
         Raises:
+            OperandError: They are no numbers, or a ragged list.
+            DTypeError: They are complex, or of a dtype that Firebrick has not.
+            DeviceMismatchError: They are a tensor on another device.
             ShapeError: The shape is not that of the tile.
             OutOfRangeError: A weight is not finite; under ``fb.jit`` that is not known.
         """
@@ -416,9 +420,9 @@ class Tile(Module):
             weights: Tensor or array [rows, columns], already divided by the scale.
             scale: New digital factors of the outputs, [rows]; None leaves them as they are.
         """
-        given = (
-            weights if isinstance(weights, Tensor) else asarray(np.asarray(weights), dtype=float32, device=self.weight.device)
-        )
+        given = weights
+        if not isinstance(weights, Tensor):
+            given = asarray(array_of("Tile.set_weights: weights", weights), dtype=float32, device=self.weight.device)
         if given.shape != (self.rows, self.columns):
             raise ShapeError(
                 f"Tile.set_weights: weights are [{self.rows}, {self.columns}]", describe("weights", given), "reshape them"

@@ -1,8 +1,8 @@
 """Products of tiles inside ``fb.vmap``: one product of the vectors of all examples, made outside of it.
 
-There the noise is that of the whole batch, and what tracks the vectors or the weights from outside of ``fb.vmap`` gets the
-gradient or tangent of that product. Where the weights have an axis of examples, or gradients are taken inside of ``fb.vmap``,
-each example has a product of its own, and derivatives from outside are refused.
+There the noise is that of the whole batch, and so are running means, and what tracks the vectors or the weights from outside of
+``fb.vmap`` gets the gradient or tangent of that product. Where the weights have an axis of examples, or gradients are taken
+inside of ``fb.vmap``, each example has a product of its own, and derivatives from outside are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from firebrick.autodiff.tape import grad_enabled
 from firebrick.core.batched import batched
 from firebrick.core.duals import Dual
 from firebrick.core.errors import UnsupportedError
+from firebrick.core.journal import journaled
 from firebrick.core.levels import Inner, enter, innermost_of, leave, level_of
 from firebrick.core.tensor import Tensor
 
@@ -34,9 +35,11 @@ def of_all_examples(x: Tensor, weights: Tensor, product: Callable[[Tensor], Tens
     whole = with_examples(level, x)
     token = enter(level.parent)
     try:
-        y = product(whole)
+        with journaled() as journal:  # of running means, and of what is programmed: those of the whole batch
+            y = product(whole)
     finally:
         leave(token)
+    level.outside |= {id(t) for t in journal.rebound()}
     return batched(level, y)
 
 

@@ -257,14 +257,16 @@ class _Call:
 
     def _unchanged(self, level: Level, journal: Journal, own: set[int]) -> None:
         """Raise StateChangedError if a tensor that existed before the function, or that it keeps, was rebound, other than its
-        ``own`` arguments, which nobody else has. One that showed
+        ``own`` arguments, which nobody else has, and those that a computation of all examples changed. One that showed
         values of the level from the beginning was made by the function, and has none afterwards; the tape may hold it."""
         parts = {id(t) for t, _ in self.shown}
         for collected in (False, True):
             changed = [
                 t
                 for t, before in journal.rebound_from()
-                if id(t) not in own and (id(t) in parts or not _of_level(before.data, level))
+                if id(t) not in own
+                and (id(t) in parts or not _of_level(before.data, level))
+                and (id(t) not in level.outside or _of_level(t.storage.data, level))
             ]
             if not changed:
                 return
