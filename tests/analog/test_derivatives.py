@@ -142,6 +142,54 @@ def test_a_product_inside_vmap_and_its_derivatives_are_those_of_the_batch(kind: 
         close(one, other)
 
 
+def network(config: analog.RPUConfig | None) -> nn.Module:
+    """A network with layers in front of layers, digital or with tiles of the same weights."""
+    made = nn.Sequential(*(nn.Linear(a, b, generator=fb.random.Generator(a)) for a, b in ((4, 5), (5, 3))))
+    return made if config is None else analog.convert(made, config, seed=0)
+
+
+def sines(model: nn.Module, x: fb.Tensor) -> fb.Tensor:
+    return fb.sum(fb.sin(model(x)))
+
+
+def of_bias(of_model: Any, m: nn.Module) -> fb.Tensor:
+    return fb.grad(of_model)(m)[m.layers[0].bias]
+
+
+BATCH = fb.asarray(RNG.normal(size=(6, 2, 4)).astype(np.float32))
+WHOLE_MODELS: dict[str, Any] = {
+    "gradient of parameters": lambda m: of_bias(lambda m: sines(fb.vmap(m), BATCH), m),
+    "nested": lambda m: of_bias(lambda m: sines(fb.vmap(fb.vmap(m)), BATCH), m),
+    "in a graph": lambda m: fb.jit(lambda m: fb.grad(lambda m: sines(fb.vmap(m), BATCH))(m))(m)[m.layers[0].bias],
+    "recomputed": lambda m: of_bias(lambda m: sines(fb.vmap(fb.checkpoint(m)), BATCH), m),
+    "gradient inside of another": lambda m: of_bias(
+        lambda m: fb.sum(fb.vmap(lambda x: fb.grad(lambda z: fb.sum(m(x) * fb.sin(z)))(fb.ones(())))(BATCH)), m
+    ),
+    "gradient of inputs": lambda m: fb.grad(lambda x: sines(fb.vmap(m), x))(BATCH),
+    "gradients of each example": lambda m: fb.vmap(fb.grad(lambda x: sines(m, x)))(BATCH),
+    "gradients of parameters of each example": lambda m: fb.vmap(lambda x: of_bias(lambda m: sines(m, x), m))(BATCH),
+    "derivatives of gradients": lambda m: fb.vmap(lambda x: fb.jvp(fb.grad(lambda x: sines(m, x)), (x,), (x,))[1])(BATCH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", WHOLE_MODELS.values(), ids=WHOLE_MODELS)
+@pytest.mark.parametrize("name", ["tile", "inference tile"])
+def test_derivatives_of_whole_models_inside_vmap_are_those_of_the_digital_one(name: str, use: Any) -> None:
+    close(use(network(EXACT[name])), use(network(None)))
+
+
+def test_a_backward_pass_inside_vmap_of_what_was_tracked_outside_is_refused() -> None:
+    tile = analog.Tile(3, 4, EXACT["tile"], seed=0)
+    tile.set_weights(W)
+    tile.weight.require_grad()
+
+    def of_each(x: fb.Tensor) -> fb.Tensor:
+        return fb.backward(fb.sum(tile(x)) + fb.sum(tile.weight * tile.weight))[tile.weight]
+
+    with pytest.raises(UnsupportedError, match=r"fb\.backward inside of fb\.vmap(.|\n)*fb\.grad inside"):
+        fb.vmap(of_each)(X)
+
+
 def test_running_means_that_each_example_changes_by_itself_are_refused_and_stay() -> None:
     tile = noisy("running means")
 

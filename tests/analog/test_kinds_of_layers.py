@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick import analog, nn, optim
+from firebrick import analog, models, nn, optim
 from firebrick.core.errors import ConfigError, GradientError, UnsupportedError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import DataParallel, Learner, TrainingError
@@ -191,6 +191,36 @@ def test_noise_is_that_of_the_vector_for_any_split_over_devices(config: analog.R
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+class Mapped(nn.Module):
+    """Two analog layers that compute one vector after the other."""
+
+    def __init__(self, config: analog.RPUConfig, mapped: bool) -> None:
+        self.mapped = mapped
+        self.layers = [analog.Linear(4, 5, config=config, seed=0), analog.Linear(5, 3, config=config, seed=1)]
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return fb.vmap(self.product)(x) if self.mapped else self.product(x)
+
+    def product(self, x: fb.Tensor) -> fb.Tensor:
+        return self.layers[1](fb.tanh(self.layers[0](x)))
+
+
+@pytest.mark.parametrize("config", BY_ARITHMETIC, ids=lambda c: type(c).__name__)
+def test_a_model_inside_vmap_trains_as_one_of_batches_also_over_several_devices(config: analog.RPUConfig) -> None:
+    x, y = (RNG.normal(size=(16, n)).astype(np.float32) for n in (4, 3))
+    states = []
+    for settings in ({}, {"strategy": DataParallel(["cpu:0", "cpu:1"])}):
+        for mapped in (False, True):
+            model = Mapped(config, mapped)
+            loader = DataLoader(ArrayDataset(x, y), batch_size=8, shuffle=True, seed=0)
+            optimizer = analog.SGD(model, lr=0.1)
+            Learner(model, optimizer, lambda out, y: fb.mean((out - y) ** 2), log=None, **settings).fit(loader, epochs=2)
+            states.append(model.state_dict().numpy())
+    for state in states[1:]:
+        for name, value in states[0].items():
+            np.testing.assert_allclose(state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize("config", BY_ARITHMETIC, ids=lambda c: type(c).__name__)
 @pytest.mark.parametrize("shape", [(6, 3), (6, 2, 3)], ids=str)
 def test_a_share_of_a_batch_has_the_noise_of_its_rows(shape: tuple[int, ...], config: analog.RPUConfig) -> None:
@@ -348,3 +378,22 @@ def test_a_weight_that_a_list_or_dict_of_the_model_shares_stays_digital(kept: An
     with pytest.warns(UserWarning, match=r"stay digital: layers\.0 \(it shares shared\."):
         made = analog.convert(model, analog.RPUConfig(analog.IdealDevice()), seed=0)
     assert [row.name for row in analog.mapping_report(made)] == ["layers.1"]
+
+
+QUANTISED = analog.IOParameters(out_noise=0.0)
+BOUNDED = analog.SoftBoundsDevice(w_max_dtod=0.0, w_min_dtod=0.0)
+SCALED = analog.RPUConfig(BOUNDED, QUANTISED, mapping=analog.MappingParameter(weight_scaling_omega=0.5))
+
+
+@pytest.mark.parametrize("config", [SCALED, analog.InferenceRPUConfig(forward=QUANTISED)], ids=lambda c: type(c).__name__)
+def test_a_transformer_has_the_logits_of_the_whole_sequence_token_by_token(config: analog.RPUConfig) -> None:
+    gpt = models.GPT(20, length=16, dim=16, heads=4, layers=2, tied=False, generator=fb.random.Generator(0))
+    model = analog.convert(gpt, config, seed=0).eval()
+    if isinstance(config, analog.InferenceRPUConfig):
+        analog.program_weights(model)
+        analog.drift_weights(model, 1000.0)
+    tokens = np.random.default_rng(0).integers(0, 20, (2, 8))
+    whole, cache, pads = model(fb.asarray(tokens)).numpy(), model.new_cache(2, 8), fb.zeros(2, dtype=fb.int64)
+    for k in range(8):
+        logits, cache = model.extend(fb.asarray(tokens[:, k : k + 1]), cache, k, pads)
+        np.testing.assert_allclose(logits.numpy(), whole[:, k], rtol=1e-4, atol=1e-5)

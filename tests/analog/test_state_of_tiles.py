@@ -324,3 +324,48 @@ def test_a_tile_of_zeros_stays_one_of_noise(compensation: Any, forward: Any) -> 
         factors = tile.compensation.numpy()
         assert np.all((factors > 0.1) & (factors < 10.0))
         assert np.abs(tile(fb.ones((1, 8))).numpy()).max() < 0.5
+
+
+NOISY = analog.SoftBoundsReferenceDevice(dw_min=0.01, reference_std=0.05, subtract_symmetry_point=True, write_noise_std=1.0)
+LASTING = {
+    "write noise": NOISY,
+    "decay, diffusion and drift": analog.ConstantStepDevice(
+        dw_min=0.01, lifetime=50.0, diffusion=0.002, drift=analog.DriftParameter(nu=0.1, nu_std=0.1, w_noise_std=0.001)
+    ),
+    "next device": analog.VectorUnitCell((SOFT, NOISY), update_policy=analog.VectorUnitCellUpdatePolicy.SINGLE_SEQUENTIAL),
+    "one-sided": analog.OneSidedUnitCell((SOFT, SOFT)), "dynamic": analog.DynamicTransferCompound((SOFT, SOFT)),
+    "mixed precision": analog.MixedPrecisionCompound((analog.ReferenceUnitCell((SOFT, SOFT)),)),
+}  # fmt: skip
+X = np.random.default_rng(0).normal(size=(6, 7, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("device", LASTING.values(), ids=LASTING)
+def test_copies_and_loaded_tiles_go_on_with_the_same_bits_on_every_engine(device: Any) -> None:
+    forward = analog.IOParameters(
+        out_noise_std=0.1, v_offset_std=0.1, noise_management=analog.NoiseManagementType.AVERAGE_ABS_MAX
+    )
+    mapping = analog.MappingParameter(weight_scaling_omega=0.4)
+
+    def made(engine: str, seed: int) -> analog.Linear:
+        return analog.Linear(4, 3, config=analog.RPUConfig(device, forward, mapping=mapping), seed=seed, device=engine)
+
+    def trained(model: analog.Linear, optimizer: analog.SGD, batches: Any) -> None:
+        for x in batches:
+            given = fb.asarray(x, device=model.bias.device)  # type: ignore[union-attr]
+            optimizer.update(model, fb.grad(lambda m, x=given: fb.mean((m(x) - 0.3) ** 2))(model))
+        model.tiles.tiles[0][0].drift(3.0)
+
+    model = made("cpu", 0)
+    optimizer = analog.SGD(model, lr=0.1)
+    trained(model, optimizer, X[:3])
+    copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), model.fork("numpy"), made("cpu", 1), made("numpy", 1)]
+    for twin in copies[3:]:
+        twin.load_state_dict(model.state_dict().numpy())
+        twin.set_generator_states(model.generator_states())
+    state = optimizer.state_dict()
+    trained(model, optimizer, X[3:])
+    for twin in copies:
+        again = analog.SGD(twin, lr=0.1)
+        again.load_state_dict(state)
+        trained(twin, again, X[3:])
+        assert_same(twin, state_of(model))

@@ -15,7 +15,7 @@ from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tangents import Linear, inside_jvp
 from firebrick.analog.tile import Tile, exact_backward, in_rows, rows_before, transposed_product
-from firebrick.analog.vmapped_products import check_examples, of_all_examples
+from firebrick.analog.vmapped_products import changed_for_all, check_examples, of_all_examples
 from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
 from firebrick.analog.weight_modifiers import modified
 from firebrick.autodiff.tape import grad_enabled, no_grad
@@ -24,6 +24,7 @@ from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.levels import running
 from firebrick.core.lines import warn
 from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.operands import describe
@@ -232,7 +233,8 @@ class InferenceTile(Tile):
             if self.config.modifier.active and (self.training or self.config.modifier.enable_during_test):
                 found = modified(found, self.config.modifier, *self._draws(self.rows))
             if self.training:
-                self._note(time=full_like(self.time, -1.0))
+                with changed_for_all(running()):
+                    self._note(time=full_like(self.time, -1.0))
         return self._passed(found)
 
     def _passed(self, found: Tensor) -> Tensor:

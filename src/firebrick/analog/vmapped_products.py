@@ -7,15 +7,19 @@ inside of ``fb.vmap``, each example has a product of its own, and derivatives fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from firebrick.autodiff.batching import EXAMPLES, with_examples
 from firebrick.autodiff.tape import grad_enabled
 from firebrick.core.batched import batched
 from firebrick.core.duals import Dual
 from firebrick.core.errors import UnsupportedError
+from firebrick.core.hooks import hooks
 from firebrick.core.journal import journaled
-from firebrick.core.levels import Inner, enter, innermost_of, leave, level_of
+from firebrick.core.levels import Inner, Level, enter, innermost_of, leave, level_of
+from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.tensor import Tensor
 
 
@@ -30,17 +34,66 @@ def of_all_examples(x: Tensor, weights: Tensor, product: Callable[[Tensor], Tens
     level = innermost_of((x, weights))
     if level is None or level.kind is not EXAMPLES:
         return None
-    if x.node is not None or level_of(x) is not level or level_of(weights) is level:
+    if level_of(x) is not level or level_of(weights) is level or _depends_inside(x, level):
         return None
     whole = with_examples(level, x)
     token = enter(level.parent)
     try:
-        with journaled() as journal:  # of running means, and of what is programmed: those of the whole batch
+        with changed_for_all(level):  # running means are those of the whole batch
             y = product(whole)
     finally:
         leave(token)
-    level.outside |= {id(t) for t in journal.rebound()}
-    return batched(level, y)
+    y = batched(level, y)
+    if grad_enabled() and (x.node is not None or weights.node is not None):
+        hooks.record(_OF_ALL, (x, weights), {}, (y,))
+    return y
+
+
+@contextmanager
+def changed_for_all(level: Level | None) -> Iterator[None]:
+    """Let what a ``with`` block rebinds be changed for all examples of a level, and of those around it.
+
+    Args:
+        level: The innermost level; None where none runs.
+    """
+    if level is None:
+        yield
+        return
+    with journaled() as journal:
+        yield
+    while level is not None:
+        level.outside |= {id(t) for t in journal.rebound()}
+        level = level.parent
+
+
+def _depends_inside(x: Tensor, level: Level) -> bool:
+    """Whether a tensor depends on a leaf that was made inside of a level: a gradient is taken there."""
+    left, seen = [x.node], set()
+    while left:
+        node = left.pop()
+        if node is None or node.id < level.began or node.id in seen:
+            continue
+        if node.op is None:
+            return True
+        seen.add(node.id)
+        left += [p[0] for p in node.parents if p is not None]
+    return False
+
+
+def _refused(cotangents: Any, r: Vjp) -> NoReturn:
+    raise UnsupportedError(
+        "a product of a tile inside of fb.vmap, which is made of all examples, is differentiated outside of it alone",
+        "fb.backward inside of fb.vmap, of a tensor that was tracked outside", "differentiate by fb.grad inside of it",
+    )  # fmt: skip
+
+
+_OF_ALL = Op(
+    name="analog product of all", doc="The part of one example of a product of all.",
+    operands=(Operand("x", "any"), Operand("weight", "any")),
+    infer=lambda x, weight: x, reference=lambda x, weight: x, vjp=_refused, residuals=("inputs",),
+    samples=lambda rng, dtype: [], cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none",
+    tolerance=0, recomputes=False,
+)  # fmt: skip
 
 
 def check_examples(x: Tensor, *weights: Tensor | None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from firebrick.autodiff.batching import EXAMPLES, with_examples
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import own_handle
+from firebrick.autodiff.tape import new_id, own_handle
 from firebrick.core import trees
 from firebrick.core.batched import Batched, batched
 from firebrick.core.dtypes import python_scalar
@@ -111,6 +111,7 @@ class _Call:
             if axis is not None:
                 self._count(path, leaf, axis)
         level = Level(self.name, EXAMPLES, self._size())
+        level.began = new_id()
         token = enter(level)
         try:
             given = [

@@ -43,19 +43,21 @@ class Level:
         kind: What it does.
         size: How many examples there are; -1 where it has none.
         parent: The level around it, or None.
+        began: Position on the tape where it began: leaves behind it were made inside.
         depth: How many levels are around it.
         trace: The trace that it began in, or None. Inside a later trace its tensors are inputs of that trace.
         outside: Identities of handles that a computation of all examples, outside of it, has rebound while it runs.
         tracked: Whether a value beneath it is tracked from outside, so that gradients taken inside it are recorded beneath.
     """
 
-    __slots__ = ("__weakref__", "depth", "kind", "name", "outside", "parent", "running", "size", "trace", "tracked")
+    __slots__ = ("__weakref__", "began", "depth", "kind", "name", "outside", "parent", "running", "size", "trace", "tracked")
 
     def __init__(self, name: str, kind: Kind, size: int = -1) -> None:
         self.name, self.kind, self.size = name, kind, size
         self.parent = _current.get()
         self.depth: int = 0 if self.parent is None else self.parent.depth + 1
         self.trace = hooks.trace()
+        self.began = 0
         self.outside: set[int] = set()
         self.tracked = False
         self.running = True
