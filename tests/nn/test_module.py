@@ -81,6 +81,18 @@ def test_assigning_a_tensor_over_a_parameter_changes_its_values_and_keeps_its_id
     assert model.second.weight is held
 
 
+@pytest.mark.parametrize("how", [lambda f: f, fb.jit])
+def test_gradients_pass_through_a_parameter_to_the_tensor_that_it_was_given(how) -> None:
+    layer = nn.Linear(2, 1, bias=False)
+
+    def loss(w: fb.Tensor) -> fb.Tensor:
+        generated = copy.deepcopy(layer)
+        generated.weight = 3.0 * w
+        return fb.sum(generated(fb.asarray([[5.0, 7.0]]))) + fb.sum(w)
+
+    assert how(fb.grad(loss))(fb.ones((1, 2))).tolist() == [[16.0, 22.0]]
+
+
 def test_a_buffer_takes_the_value_of_a_tracked_tensor_without_its_history() -> None:
     model = nn.Module()
     model.running = nn.Buffer(fb.zeros(2))

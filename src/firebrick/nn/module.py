@@ -215,13 +215,15 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.
 
+        Gradients pass through a parameter to the tensor that it was given, as after ``p[...] = value``; a buffer has none.
+
         Raises:
             DeviceMismatchError, DTypeError, ShapeError: The tensor differs from the parameter in device, dtype or shape.
         """
         held = self.__dict__.get(name)
         if isinstance(held, (Parameter, Buffer)) and isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer)):
             _check_fits(type(self).__name__, name, held, value)
-            held._rebind(value.detach())
+            held._rebind(value if isinstance(held, Parameter) else value.detach())
             return
         own = isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer))
         if own and value.leaf > 0 and not is_argument(value):
