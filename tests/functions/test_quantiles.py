@@ -84,6 +84,21 @@ def test_quantiles_are_differentiable() -> None:
     fb.gradcheck(lambda v: fb.sum(fb.nanquantile(v * v, 0.3, axis=0)), [x])
 
 
+def test_shares_in_a_tensor_have_gradients_and_tangents(device: str) -> None:
+    x = fb.asarray([1.0, 2.0, 4.0, 8.0], device=device)
+    q = fb.asarray([0.5, 0.9], device=device)
+    slopes = [3 * (4.0 - 2.0), 3 * (8.0 - 4.0)]
+    for function in (fb.quantile, fb.nanquantile):
+
+        def value(q: fb.Tensor, function=function) -> fb.Tensor:
+            return fb.sum(function(x, q)) + fb.sum(q)
+
+        assert fb.grad(value)(q).tolist() == fb.jit(fb.grad(value))(q).tolist() == [slope + 1.0 for slope in slopes]
+        assert fb.vmap(fb.grad(value))(q).tolist() == [slope + 1.0 for slope in slopes]
+        assert fb.jvp(value, (q,), (fb.ones_like(q),))[1].item() == sum(slopes) + 2.0
+    assert fb.grad(lambda q: fb.percentile(x, q))(q[0] * 100.0).item() == pytest.approx(slopes[0] / 100.0)
+
+
 def test_half_precision_is_interpolated_in_float32(device: str) -> None:
     for name in ("float16", "bfloat16"):
         x = fb.asarray([60000.0, 65000.0, -65000.0], dtype=name, device=device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widest
-from firebrick.functions.checks import deferred, staged
+from firebrick.functions.checks import staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import (
     Unary,
@@ -47,20 +48,21 @@ def _out_of_range(where_: str, top: float, received: str) -> ConfigError:
 
 
 def _fractions(where_: str, x: Tensor, q: Any, top: float) -> np.ndarray[Any, Any] | Tensor:
-    """``q`` in [0, top], checked, as fractions in [0, 1]: on the host, or, inside a trace, a tensor where q is one."""
+    """``q`` in [0, top], checked, as fractions in [0, 1]: a tensor where q is one, else on the host."""
     q = weak_scalar(q)
     if isinstance(q, Weak) or (isinstance(q, (list, tuple)) and any(isinstance(v, Weak) for v in q)):
         q = asarray(q, dtype=widest(x), device=x.device)
     if isinstance(q, Tensor):
         operand(where_, q, "floating", "q")
-        if q.ndim < 2 and deferred(q):
-            wide = astype(q.detach(), widest(q), copy=False)
-            staged(
-                lambda: logical_and(greater_equal(wide, 0.0), less_equal(wide, float(top))),
-                lambda: _out_of_range(where_, top, describe("q", q)),
-            )
+        if q.ndim < 2:
+            wide = astype(q, widest(q), copy=False)
+            error = partial(_out_of_range, where_, top, describe("q", q))
+            if not staged(lambda: logical_and(greater_equal(wide, 0.0), less_equal(wide, float(top))), error):
+                host = q.numpy()
+                if not ((host >= 0) & (host <= top)).all():
+                    raise error()
             return wide / float(top)
-        host = np.zeros((0, 0)) if q.ndim > 1 else np.asarray(q.numpy(), np.float64)
+        host = np.zeros((0, 0))
     elif isinstance(q, (int, float, list, tuple)):
         try:
             host = np.asarray(q, np.float64)
@@ -148,7 +150,7 @@ def quantile(
 
     Args:
         x: Floating tensor.
-        q: Share in [0, 1], or several as a list or a tensor of one axis, which is read and takes no gradient.
+        q: Share in [0, 1], or several as a list or a tensor of one axis.
         axis: Axis or axes to reduce; all by default.
         keepdims: Keep reduced axes with size 1.
         method: Between two elements: ``"linear"`` interpolation, the ``"lower"`` or ``"higher"`` one, the
