@@ -497,6 +497,8 @@ def test_views_of_torch_that_are_negated_or_conjugated_later() -> None:
 def test_integers_beyond_64_bits_are_numbers() -> None:
     with pytest.raises(fb.DTypeError, match=r"values must lie in the range of int64"):
         fb.asarray([2**64])
+    with pytest.raises(fb.DTypeError, match=r"full: fill_value must lie in the range of int64"):
+        fb.full((2,), 2**64)
     assert fb.asarray([2**64, 1.5]).tolist() == [2.0**64, 1.5]
     assert fb.asarray(2**64, dtype=fb.float32).item() == 2.0**64
     with pytest.raises(fb.DTypeError, match="numbers lie in the range of float64"):

@@ -46,7 +46,7 @@ def dtype_for(value: Any, dtype: Any, device: Device) -> DType:
     kind = np.asarray(value).dtype.kind
     if kind == "b":
         return dtypes.bool_
-    if kind in "iu":
+    if kind in "iu" or isinstance(value, int):  # NumPy makes an object of one of more than 64 bits
         return default_dtype("int", device)
     if kind == "c":
         return dtypes.complex64 if default_dtype("float", device) is dtypes.float32 else dtypes.complex128
