@@ -43,6 +43,42 @@ def test_a_parameter_that_two_modules_of_the_argument_share_has_the_gradients_of
     assert not first.weight.tracked
 
 
+@pytest.mark.parametrize("how", [lambda f: f, fb.jit])
+def test_gradients_by_modules_and_tensors_are_read_with_both(how: Any) -> None:
+    model, x = fb.nn.Linear(2, 1, bias=False), fb.asarray([[3.0, 5.0]])
+    model.weight[...] = fb.asarray([[2.0, 7.0]])
+
+    def loss(tree: Any) -> fb.Tensor:
+        return fb.sum(tree["model"](tree["x"]))
+
+    def slopes(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.grad(loss)({"x": x, "model": model})[x] ** 2.0) + fb.sum(x)
+
+    for given in (x, x * 1.0, fb.asarray([[3.0, 5.0]]).require_grad()):
+        grads = how(fb.grad(loss))({"x": given, "model": model})
+        assert (grads[given].tolist(), grads[model.weight].tolist()) == ([[2.0, 7.0]], [[3.0, 5.0]])
+    assert how(fb.grad(slopes))(x).tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("how", [lambda f: f, fb.jit])
+def test_a_tensor_that_occurs_twice_beside_a_module_has_the_gradient_of_both_places(how: Any) -> None:
+    model, x = fb.nn.Linear(2, 1, bias=False), fb.asarray([[3.0, 5.0]])
+
+    def squares(tree: Any) -> fb.Tensor:
+        return sum((fb.sum(getattr(v, "weight", v) ** 2.0) for v in tree), fb.asarray(0.0))
+
+    for tree in ((x, model, x), (model, x, x)):
+        assert how(fb.grad(squares))(tree)[x].tolist() == [[12.0, 20.0]]
+    model.weight[...] = fb.asarray([[2.0, 7.0]])
+    for tree in ((model.weight, model), (model, model.weight)):
+        assert how(fb.grad(squares))(tree)[model.weight].tolist() == [[8.0, 28.0]]
+
+
+def test_gradients_are_read_with_tensors() -> None:
+    with pytest.raises(fb.OperandError, match=r"gradients are read with a tensor or parameter.*\n.*str 'weight'"):
+        fb.grad(lambda m: fb.sum(m.weight))(fb.nn.Linear(2, 1))["weight"]
+
+
 def test_auxiliary_values_come_along_untracked() -> None:
     (value, aux), grads = fb.value_and_grad(lambda x: (fb.sum(x * x), {"y": x * 2.0, "n": 3}), has_aux=True)(f64([1.0]))
     assert (value.item(), aux["y"].tolist(), aux["n"], grads.tolist()) == (1.0, [2.0], 3, [2.0])

@@ -8,7 +8,7 @@ from weakref import ref
 from firebrick.autodiff.tape import Node, next_leaf_id
 from firebrick.core import html
 from firebrick.core.commit import Commit
-from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
+from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, OperandError, ShapeError
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 
@@ -94,7 +94,14 @@ class Gradients:
 
         Raises:
             GradientError: The handle was rebound since the forward pass.
+            OperandError: It is no tensor.
         """
+        if not isinstance(leaf, Tensor):
+            raise OperandError(
+                "gradients are read with a tensor or parameter that was differentiated by",
+                f"{type(leaf).__name__} {leaf!r:.60}",
+                "pass it, as in grads[model.weight]",
+            )
         found = self._found.get(leaf.leaf)
         if found is None and (known := self._handles.get(id(leaf))) is not None and known() is leaf:
             raise GradientError(

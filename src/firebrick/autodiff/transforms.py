@@ -2,7 +2,7 @@
 
 The first argument is what is differentiated: a tensor, a tree of tensors, or a module (or a tree with modules), whose
 trainable parameters are tracked while the function runs. Gradients of tensors come back in the same structure, those of
-modules as ``Gradients``, read with the parameters.
+modules as ``Gradients``, read with the parameters and, of a tree with modules and tensors, with these tensors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from weakref import ref
 
 from firebrick.autodiff.backward import check_cotangent, check_real, filled, leading_to, reachable, run
 from firebrick.autodiff.checkpoint import at_once, wanted_at_once
 from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import Node, choices, enabled, grad_mode, leaf_of, own_handle, region
+from firebrick.autodiff.tape import Node, choices, enabled, grad_mode, leaf_of, next_leaf_id, own_handle, region
 from firebrick.core import trees
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.duals import Dual
@@ -107,7 +108,8 @@ class Leaves:
     def track(self) -> None:
         """Track the leaves. The caller must call ``restore`` too, also after an exception."""
         owned = _owned.get()
-        for i, v in enumerate(self._leaves):
+        self.tracked = [None] * len(self._leaves)
+        for i, v in sorted(enumerate(self._leaves), key=lambda leaf: not _is_module(leaf[1])):  # modules first
             if _is_module(v):
                 for name, p in v.trainable_parameters():
                     if p.node is not None and any(p.node is n for n in self.nodes):
@@ -127,12 +129,21 @@ class Leaves:
                     self._restore.append((p, node, p.node, p.slot))
                     _active.add(node.id)
                     p.node, p.slot = node, 0
-                self.tracked.append(v)
-            else:
-                check_floating(f"argument leaf {i}", v)
-                t = boxed(own_handle(v))
+                self.tracked[i] = v
+                continue
+            check_floating(f"argument leaf {i}", v)
+            self.tracked[i] = t = boxed(own_handle(v))
+            if not self.modular:
                 self.nodes.append(track(t))
-                self.tracked.append(t)
+                continue
+            # gradients come as ``Gradients``, which are read with the caller's handle and have one for each
+            again = next((n for n in self.nodes if n is v.node or n.handle() is v), None)
+            if again is None:
+                v.leaf = t.leaf = v.leaf if v.leaf > 0 else next_leaf_id()
+                again = track(t)
+                again.handle = ref(v)
+                self.nodes.append(again)
+            t.node, t.slot = again, 0
         self.argument = trees.unflatten(self.spec, self.tracked)
         self.ids = frozenset(n.id for n in self.nodes)
 

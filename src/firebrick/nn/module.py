@@ -226,7 +226,7 @@ class Module:
             held._rebind(value if isinstance(held, Parameter) else value.detach())
             return
         own = isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer))
-        if own and value.leaf > 0 and not is_argument(value):
+        if own and value.tracked and value.leaf > 0 and not is_argument(value):
             warn(
                 f"{type(self).__name__}.{name} is a tensor with require_grad(), which an optimizer does not find: "
                 f"write self.{name} = nn.Parameter(value)",
