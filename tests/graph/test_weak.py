@@ -260,6 +260,27 @@ def test_a_root_of_a_negative_number_raises_rather_than_losing_its_imaginary_par
             run(fb.ones(2), -4.0)
 
 
+def test_numbers_of_a_call_are_indices() -> None:
+    x = fb.reshape(fb.arange(12), (3, 4))
+
+    @fb.jit
+    def f(x: fb.Tensor, i: int) -> tuple[fb.Tensor, ...]:
+        y = x + 0
+        y[i // 2, i % 2] = 50
+        y[:, i + 1] += 100
+        return y, x[i], x[i, ::2], x[-i, None, i], x[fb.asarray([0, 2]), i]
+
+    for i in (0, 1, np.int64(2)):
+        for got, want in zip(f(x, i), f.fn(x, i), strict=True):
+            assert got.tolist() == want.tolist()
+    assert f.traces == 2  # of an int and of a NumPy scalar
+    for run in (f, f.fn):
+        with pytest.raises(IndexError):
+            run(x, 3)
+    with pytest.raises(fb.DataDependentError, match="needs the number i"):
+        fb.jit(lambda x, i: x[i : i + 1])(x, 1)
+
+
 def weak(kind: type = int, name: str = "n", at: int = 0) -> Weak:
     return Weak(kind, name, lambda numbers: numbers[at])
 

@@ -24,7 +24,7 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak, as_tensor, weak_scalar
+from firebrick.core.weak import Weak, as_tensor, number_kind, weak_scalar
 from firebrick.functions.checks import known_now
 from firebrick.functions.elementwise import Scalar, astype, where
 from firebrick.functions.movement import _operand, broadcast_to, expand_dims, permute_dims, reshape
@@ -396,6 +396,7 @@ def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_v
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """What ``x[key]`` means: slices and ints, or NumPy's rules for index and mask tensors."""
+    key = _with_numbers(key, x)
     if is_basic(key):
         b = parse_basic(key, x.shape)
         params = {"starts": b.starts, "stops": b.stops, "steps": b.steps, "shape": b.shape}
@@ -409,6 +410,16 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     if y is None:
         y = bind_as("x[key]", OPS["take"], (reshape(x, (-1,)), _positions(a, x.device)), {"axis": 0})
     return _shaped(y, a.result)
+
+
+def _with_numbers(key: Any, x: Tensor) -> Any:
+    """A key whose ints that are known when the graph runs are index tensors."""
+    if not hooks.tracing:
+        return key
+    items = key if isinstance(key, tuple) else (key,)
+    if not any(type(k) is Weak for k in items):
+        return key
+    return tuple(as_tensor(k.python, int64, x.device) if type(k) is Weak and number_kind(k.kind) is int else k for k in items)
 
 
 def _check_masks(where_: str, key: Any, remedy: str) -> None:
@@ -493,6 +504,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> Tensor:
     """The tensor that ``x`` shows after ``x[key] = value``; value broadcasts and keeps x's dtype."""
     check_devices("x[key] = value", x=x, key=key, value=value)
     value = _fitting("x[key] = value", "value", _as_tensor("x[key] = value", "value", value, x), x)
+    key = _with_numbers(key, x)
     if is_basic(key):
         b = parse_basic(key, x.shape)
         value = _fit(value, b.shape)
