@@ -15,6 +15,7 @@ from firebrick.train import (
     CheckpointError,
     EarlyStopping,
     Learner,
+    ResumeWarning,
     TrainingError,
     TrainingInterrupted,
     snapshots,
@@ -45,6 +46,23 @@ def test_the_best_epoch_of_a_run_directory_is_given_back(make: Make, loaders: Lo
     assert learner.evaluate(loaders[1]).loss == best.valid_loss
     assert (learner.epoch, len(learner.history)) == (6, 6)
     assert best.epoch == 6 or values(learner) != last
+
+
+def test_the_best_epoch_and_a_learner_have_averages_or_not(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    rows = make(out=tmp_path / "plain").fit(*loaders, epochs=1, draw=False)
+    averaging = make(out=tmp_path / "plain", ema=0.9)
+    with pytest.warns(ResumeWarning, match="no averages of the parameters"):
+        averaging.resume()
+    averaging.optimizer.learning_rate = 100.0
+    assert averaging.fit(*loaders, epochs=2, draw=False)[1].valid_loss != rows[0].valid_loss
+    assert averaging.load_best().state["epoch"] == 1
+    assert averaging.evaluate(loaders[1]).loss == rows[0].valid_loss
+    make(out=tmp_path / "averaged", ema=0.9).fit(*loaders, epochs=1, draw=False)
+    without = make(out=tmp_path / "averaged")
+    before = values(without)
+    with pytest.raises(TrainingError, match=r"averages in .*best, and a learner without(?s:.*)ema=0\.9"):
+        without.load_best()
+    assert values(without) == before
 
 
 def test_without_a_run_directory_or_an_epoch_there_is_no_best(make: Make, tmp_path: Path) -> None:

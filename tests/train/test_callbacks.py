@@ -155,6 +155,35 @@ def test_a_callback_that_raises_leaves_a_run_that_goes_on_to_the_same_bits(tmp_p
     assert [r.train_loss for r in made.history] == [r.train_loss for r in whole.history]
 
 
+@pytest.mark.parametrize("event", ["on_epoch_end", "on_checkpoint"])
+def test_what_an_exception_leaves_of_the_end_of_an_epoch_is_done_by_another_fit(tmp_path: Path, event: str) -> None:
+    class Failing(Callback):
+        failed = False
+
+    def fail(self: Failing, learner: Learner, *_: Any) -> None:
+        if not Failing.failed:
+            Failing.failed = True
+            raise ZeroDivisionError("a callback")
+
+    setattr(Failing, event, fail)
+    rules = [EarlyStopping("train_loss", mode="max"), EarlyStopping("train_loss", mode="max")]
+    whole = learner(callbacks=[Slower(), rules[0]], out=tmp_path / "whole")
+    rows = whole.fit(*loaders(), epochs=2, draw=False)
+    made = learner(callbacks=[Failing(), Slower(), rules[1]], out=tmp_path / "made")
+    with pytest.raises(ZeroDivisionError, match="a callback"):
+        made.fit(*loaders(), epochs=1, draw=False)
+    with pytest.warns(NothingTrainedWarning):  # but the end of the epoch
+        made.fit(*loaders(), epochs=1, draw=False)
+    assert load_checkpoint(tmp_path / "made" / "best").state["epoch"] == 1
+    assert load_checkpoint(tmp_path / "made" / "checkpoint").state["epoch"] == 1
+    made.fit(*loaders(), epochs=2, draw=False)
+    assert [r.learning_rate for r in made.history] == [r.learning_rate for r in rows]
+    assert (rules[0].best, rules[0].best_epoch) == (rules[1].best, rules[1].best_epoch) == (rows[0].train_loss, 1)
+    assert bits(made) == bits(whole)
+    lines = [(tmp_path / name / "metrics.csv").read_text().splitlines() for name in ("whole", "made")]
+    assert [line.split(",")[:6] for line in lines[1]] == [line.split(",")[:6] for line in lines[0]]
+
+
 def test_stop_ends_fit_after_the_epoch_and_a_further_fit_goes_on() -> None:
     whole = learner()
     whole.fit(*loaders(), epochs=3)
@@ -514,6 +543,36 @@ def test_another_number_is_followed_from_the_beginning(tmp_path: Path) -> None:
     same = EarlyStopping("valid_accuracy", patience=3)
     run(same).resume()
     assert same.best is not None
+
+
+def test_a_state_that_a_callback_refuses_leaves_all_as_it_was(tmp_path: Path) -> None:
+    class Strict(Callback):
+        def __init__(self, key: str) -> None:
+            self.key = key
+
+        def state(self) -> dict[str, Any]:
+            return {self.key: 1}
+
+        def load_state(self, state: Any) -> None:
+            if self.key not in state:
+                raise RuntimeError("another key")
+
+    first = learner(callbacks=[EarlyStopping(), Strict("a")], out=tmp_path / "run")
+    first.fit(*loaders(), epochs=1, draw=False)
+    rule = EarlyStopping()
+    other = learner(callbacks=[rule, Strict("b")], out=tmp_path / "run")
+    fb.random.seed(11)
+    before, random = bits(other), repr(fb.random.state())
+    with pytest.raises(RuntimeError, match="another key"):
+        other.resume()
+    assert (bits(other), other.epoch, other.optimizer.step, rule.best) == (before, 0, 0, None)
+    assert repr(fb.random.state()) == random
+
+
+def test_best_values_that_were_not_kept_are_said(tmp_path: Path) -> None:
+    learner(callbacks=[EarlyStopping(restore_best=False)], out=tmp_path / "run").fit(*loaders(), epochs=1, draw=False)
+    with pytest.warns(ResumeWarning, match="cannot give back the values of epoch 1"):
+        learner(callbacks=[EarlyStopping()], out=tmp_path / "run").resume()
 
 
 def test_callbacks_are_called_with_the_error_that_ends_fit(make: Any, loaders: Any) -> None:

@@ -97,7 +97,7 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
-def careless(found: Any, model: Any, optimizer: Any, ema: Any, load_loss: Any) -> None:
+def careless(found: Any, model: Any, optimizer: Any, ema: Any, then: Any) -> None:
     """``give_back`` that does not look whether all can be given back."""
     found.load_into(model)
     optimizer.load_state_dict(found.optimizer)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,8 @@ class Callback:
     refused while ``fit`` runs, and is what the next one goes on with.
 
     What a callback raises ends ``fit``, which leaves the checkpoints and the learner as any other exception does: the run can
-    be resumed, and ``fit`` can be called again.
+    be resumed, and ``fit`` can be called again. If ``on_epoch_end`` raises, the next ``fit`` first calls those of the callbacks
+    after it.
 
     With ``Distributed``, every rank has callbacks of its own and calls them with the same numbers; one that writes files does
     so where ``learner.strategy.main`` is true.
@@ -268,6 +270,12 @@ class EarlyStopping(Callback):
         host = find_device("numpy")
         values = {n: v if isinstance(v, Tensor) else hooks.from_host(np.array(v), host) for n, v in state["values"].items()}
         self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+        if self.restore_best and not values and self.best is not None:
+            warn(
+                f"EarlyStopping cannot give back the values of epoch {self.best_epoch}, the best one so far: they were not "
+                "kept, as restore_best was False. It gives back those of a later epoch if that is better",
+                ResumeWarning,
+            )
         self._values = values if self.restore_best else {}
         self._averages = dict(state.get("averages", {})) if self.restore_best else {}
 
@@ -339,24 +347,29 @@ def _check_names(kind: type[Callback]) -> None:
                 )
 
 
-def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:
-    """Give callbacks what a checkpoint holds of them; returns sentences about those that only one side has.
+def callback_states(callbacks: Sequence[Callback], found: Checkpoint) -> Iterator[tuple[Callable[[Any], None], Any, Any]]:
+    """For each callback that a checkpoint has a state of: what loads a state, that state, and the present one."""
+    saved = found.optimizer.get("callbacks", {})
+    for name, callback in zip(names_of(callbacks), callbacks, strict=True):
+        if saved.get(name):
+            yield partial(_load, found, name, callback), saved[name], callback.state()
 
-    Raises:
-        CheckpointError: What it holds is no state of a callback.
-    """
+
+def _load(found: Checkpoint, name: str, callback: Callback, state: Any) -> None:
+    try:
+        callback.load_state(state)
+    except MALFORMED as e:
+        raise CheckpointError(
+            f"the checkpoint {found.path} holds a state of the callback {name}",
+            f"another one ({type(e).__name__}: {shown(e, 200)})",
+            "pass the callback that the run was trained with, or leave it out",
+        ) from e
+
+
+def other_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:
+    """Sentences about the callbacks that only a learner or only a checkpoint has."""
     saved = found.optimizer.get("callbacks", {})
     own = dict(zip(names_of(callbacks), callbacks, strict=True))
-    for name, callback in own.items():
-        try:
-            if saved.get(name):
-                callback.load_state(saved[name])
-        except MALFORMED as e:
-            raise CheckpointError(
-                f"the checkpoint {found.path} holds a state of the callback {name}",
-                f"another one ({type(e).__name__}: {shown(e, 200)})",
-                "pass the callback that the run was trained with, or leave it out",
-            ) from e
     notes = [f"it has no state of the callback {n}, which begins anew" for n, c in own.items() if n not in saved and c.state()]
     return notes + [f"its callback {n} is not among those of this learner" for n in saved if n not in own]
 

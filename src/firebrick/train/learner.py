@@ -412,7 +412,7 @@ class Learner:
             The checkpoint of that epoch.
 
         Raises:
-            TrainingError: There is no run directory.
+            TrainingError: There is no run directory, or that epoch has averages of the parameters and the learner has none.
             CheckpointError: No epoch was finished in it, or the checkpoint is damaged.
         """
         return self._snapshots.load_best()

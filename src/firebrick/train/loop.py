@@ -31,7 +31,7 @@ from firebrick.train.preflight import length_of
 from firebrick.train.progress import Progress
 from firebrick.train.readings import Readings
 from firebrick.train.records import Records
-from firebrick.train.run_state import RunState
+from firebrick.train.run_state import Ending, RunState
 from firebrick.train.settings import say_stopped
 from firebrick.train.snapshots import Snapshots
 from firebrick.train.standing import generators_for
@@ -84,10 +84,12 @@ class Loop:
         """
         learner, state = self._learner, self._state
         if learner.out is not None:  # a run that died may have left rows of epochs that are run again
-            history.rewrite(learner.out, state.history)
+            history.rewrite(learner.out, state.history if state.ending is None else state.history[:-1])
         ended = state.stopping
         state.stop(None)
         notify(learner, "on_fit_begin")
+        if state.ending is not None:
+            self._end_epoch(state.ending, train)
         if state.stopping is None and state.cursor is None:
             state.stop(ended, lasting=True)
         if state.stopping is not None:
@@ -205,14 +207,24 @@ class Loop:
         best = row.better_than(state.best)
         if best:
             state.best = row
-        notify(learner, "on_epoch_end", row)
+        state.ending = Ending(row, best)
+        self._end_epoch(state.ending, train)
+        return row
+
+    def _end_epoch(self, ending: Ending, train: DataLoader) -> None:
+        """Callbacks that were not called yet, the checkpoint and the files of an epoch that counts as finished."""
+        learner, state = self._learner, self._state
+        for callback in learner.callbacks:
+            if not any(callback is c for c in ending.notified):
+                ending.notified.append(callback)
+                callback.on_epoch_end(learner, ending.row)
         if learner.out is not None:
             train.set_epoch(state.epoch)
             state.loader = train.cursor()
-            self._snapshots.save(None, {}, best=best)
+            self._snapshots.save(None, {}, best=ending.best)
             history.append(learner.out, state.history)
-        self._records.epoch(row)
-        return row
+        self._records.epoch(ending.row)
+        state.ending = None
 
     def _read(self) -> None:
         """Read the numbers of the last steps, and notify of them; stop if a loss is NaN or infinite."""

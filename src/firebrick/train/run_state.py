@@ -5,7 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from firebrick.train.callbacks import Callback
 from firebrick.train.history import Epoch, History
+
+
+@dataclass
+class Ending:
+    """The end of an epoch that counts as finished: what an exception leaves of it, another ``fit`` does.
+
+    Attributes:
+        row: The numbers of the epoch.
+        best: Whether it did best.
+        notified: The callbacks that ``on_epoch_end`` was called of.
+    """
+
+    row: Epoch
+    best: bool
+    notified: list[Callback] = field(default_factory=list)
 
 
 @dataclass
@@ -25,6 +41,7 @@ class RunState:
             a checkpoint is of had ended.
         lasting: Whether checkpoints keep that.
         running: Whether ``fit`` runs.
+        ending: The end of the last epoch, while it is not done; None else.
     """
 
     epoch: int = 0
@@ -38,6 +55,7 @@ class RunState:
     stopping: str | None = None
     lasting: bool = False
     running: bool = False
+    ending: Ending | None = None
 
     def stop(self, reason: str | None, *, lasting: bool = False) -> None:
         """End ``fit`` after the running epoch; None for not."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from firebrick.compiler.tune import choice
 from firebrick.train import description, settings
-from firebrick.train.callbacks import notify, resume_callbacks, states_of
+from firebrick.train.callbacks import callback_states, notify, other_callbacks, states_of
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot
 from firebrick.train.errors import TrainingError
 from firebrick.train.history import History
 from firebrick.train.loss_state import LossState
 from firebrick.train.run_state import RunState
 from firebrick.train.rundir import RunDirectory
-from firebrick.train.standing import generators_of, give_back, resumed
+from firebrick.train.standing import check_kept, generators_of, give_back, resumed
 
 if TYPE_CHECKING:
     from firebrick.train.learner import Learner
@@ -148,11 +149,12 @@ class Snapshots:
             )
         self.wait()
         found = load_checkpoint(self.run.best)
+        check_kept(found, own.ema)
         before = own.model.state_dict()
         found.load_into(own.model)
         try:
-            if own.ema is not None and "ema" in found.optimizer:
-                own.ema.load_state_dict(found.optimizer["ema"])
+            if own.ema is not None:
+                own.ema.load_state_dict(found.optimizer["ema"]) if "ema" in found.optimizer else own.ema.reset()
         except BaseException:
             own.model.load_state_dict(before)
             raise
@@ -165,8 +167,10 @@ class Snapshots:
         theirs = resumed(found, own.metrics, own.own_step is not None)
         before = settings.optimizers(own.optimizer.state_dict(), own.ema)
         same_loss = (found.state.get("settings") or {}).get("loss") == self.settings()["loss"]
-        load_loss = partial(self._loss_state.load, own.loss) if same_loss and "loss" in found.optimizer else None
-        give_back(found, own.model, own.optimizer, own.ema, load_loss)
+        loss = self._loss_state
+        kept = same_loss and "loss" in found.optimizer
+        of_loss = [(partial(loss.load, own.loss), found.optimizer["loss"], loss.state(own.loss))] if kept else []
+        give_back(found, own.model, own.optimizer, own.ema, chain(of_loss, callback_states(own.callbacks, found)))
         if own.precision is not None:
             own.precision.load_state_dict(theirs.precision)
         own.strategy.load_state(theirs.strategy)
@@ -174,9 +178,9 @@ class Snapshots:
         state.cursor, state.loader, state.measures, state.resumed = theirs.cursor, theirs.loader, theirs.metrics, True
         if theirs.kernels is not None:
             choice.pin(theirs.kernels)
-        state.stopping = theirs.stopping
+        state.stopping, state.ending = theirs.stopping, None
         if self.run is not None:
             self.run.adopt(found)
-        notes = resume_callbacks(own.callbacks, found)
+        notes = other_callbacks(own.callbacks, found)
         settings.say_changes(found, self.settings(), self._parts(), before, self._loss_state.names(own.loss), notes)
         return found

@@ -6,7 +6,7 @@ what no learner wrote, since whoever changes a file can hash it again: that is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
@@ -207,19 +207,8 @@ def check_averages(ema: EMA | None, model: Module) -> None:
         )
 
 
-def give_back(
-    found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None, load_loss: Callable[[Any], None] | None = None
-) -> None:
-    """Make model, optimizer, averages, generators and the state of the loss what a checkpoint says.
-
-    Values go to where each thing lies now: on another device, another engine, or several of them. ``load_loss`` takes over the
-    state of the loss, all of it or none; None leaves it.
-
-    Raises:
-        CheckpointError: It is of another model.
-        TrainingError: It has averages, and the run has none.
-        StateError: It is of another kind of optimizer, of a version that kept another state, or of other random generators.
-    """
+def check_kept(found: Checkpoint, ema: EMA | None) -> None:
+    """Refuse a checkpoint with averages where a learner keeps none: it was evaluated with them."""
     averages = found.optimizer.get("ema")
     if averages is not None and ema is None:
         decay = averages.get("decay") if isinstance(averages, dict) else averages
@@ -228,6 +217,33 @@ def give_back(
             f"averages in {found.path}, and a learner without",
             f"make it with ema={shown(decay)}",
         )
+
+
+def give_back(
+    found: Checkpoint,
+    model: Module,
+    optimizer: Any,
+    ema: EMA | None,
+    then: Iterable[tuple[Callable[[Any], Any], Any, Any]] = (),
+) -> None:
+    """Make model, optimizer, averages, generators, and what else there is, what a checkpoint says; all of it or nothing.
+
+    Values go to where each thing lies now: on another device, another engine, or several of them.
+
+    Args:
+        found: Checkpoint.
+        model: Model.
+        optimizer: Its optimizer.
+        ema: Averages of its parameters.
+        then: What else takes over a state, all of it or none: the function, the state, and the one before.
+
+    Raises:
+        CheckpointError: It is of another model, or its state of a callback is none.
+        TrainingError: It has averages, and the run has none.
+        StateError: It is of another kind of optimizer, of a version that kept another state, or of other random generators.
+    """
+    check_kept(found, ema)
+    averages = found.optimizer.get("ema")
     before = [(part.load_state_dict, part.state_dict()) for part in (model, optimizer, ema) if part is not None]
     before += [(random.set_state, random.state()), (model.set_generator_states, model.generator_states())]
     try:
@@ -239,8 +255,9 @@ def give_back(
             ema.reset()
         random.set_state(_here(found.state["random"]))
         model.set_generator_states(found.state["generators"])
-        if load_loss is not None:
-            load_loss(found.optimizer["loss"])
+        for load, state, own in then:
+            load(state)
+            before.append((load, own))
     except BaseException as e:
         for load, state in before:
             load(state)
