@@ -346,31 +346,38 @@ def sample_of(slot: Any, w: Any, begins: Any, before: Any, active: Any) -> Any:
 
 @kernel.function
 def driven(
-    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, needed: Any,
-    b: Any, w: Any, line: Any,
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, own: Any, b: Any, line: Any
 ) -> Any:  # fmt: skip
-    """What a line does in a sample's part of a word.
-
-    Returns:
-        The number of slots of a short sample, and of another one, 0 without a slot that is needed; the number of the first one
-        in the word; their bits where the line may fire, and where it is negative; and the largest random word for which it
-        fires.
-    """
-    few, many, shift, bits, falling, largest = 0, 0, 0, word_of(0), word_of(0), word_of(0)
-    if b < length.shape[0] and start[b] < WORD * (w + 1):
-        _, slots, own = part_of(start, length, b, w)
-        if (own & needed) != word_of(0):
-            short = length[b] <= SHORT
-            few, many, shift = slots if short else 0, 0 if short else slots, max(start[b] - WORD * w, 0)
-            falling = own if values[b, line] < 0.0 else word_of(0)
-            level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
-            bits = own if level > 0 else word_of(0)
-            largest = word_of(level - 1)
-    return few, many, shift, bits, falling, largest
+    """The level of a line for a sample, and the slots in which it is negative: all of ``own``, or none."""
+    falling = own if values[b, line] < 0.0 else word_of(0)
+    level = level_at(values, factor, scale, key, resolution, stochastic, b, line)
+    return level, falling
 
 
 @kernel.function
-def long_train(key: Any, block: Any, lines: Any, slots: Any, largest: Any) -> Any:
+def driven_shortly(
+    values: Any, factor: Any, scale: Any, key: Any, resolution: Any, stochastic: Any, length: Any, start: Any, needed: Any,
+    b: Any, w: Any, line: Any,
+) -> Any:  # fmt: skip
+    """What a line does in a sample that is short.
+
+    Returns:
+        The number of slots of the sample, 0 if it is not short or has none in this word that is needed; the number of the
+        first one in the word; their bits; and what ``driven`` returns, or zeros.
+    """
+    few, shift, bits, level, falling = 0, 0, word_of(0), 0, word_of(0)
+    if b < length.shape[0]:
+        slots, at = length[b], start[b] - WORD * w
+        if slots <= SHORT and 0 <= at < WORD:
+            own = lowest(slots) << word_of(at)
+            if (own & needed) != word_of(0):
+                few, shift, bits = slots, at, own
+                level, falling = driven(values, factor, scale, key, resolution, stochastic, own, b, line)
+    return few, shift, bits, level, falling
+
+
+@kernel.function
+def long_train(key: Any, block: Any, lines: Any, slots: Any, level: Any) -> Any:
     """The slots of a sample that is not short in which a line fires.
 
     Args:
@@ -378,12 +385,12 @@ def long_train(key: Any, block: Any, lines: Any, slots: Any, largest: Any) -> An
         block: Of its first four slots.
         lines: Number of lines.
         slots: Of the sample.
-        largest: As of ``driven``.
+        level: Of the line.
     """
     found = word_of(0)
     for q in range((slots + 3) >> 2):
         for c in kernel.unrolled(4):
-            if kernel.random_bits(key, 4 * (block + q * lines) + c) <= largest:
+            if int(kernel.random_bits(key, 4 * (block + q * lines) + c)) < level:
                 found = found | (word_of(1) << word_of(4 * q + c))
     return found
 
@@ -426,39 +433,41 @@ def trains(
             if 4 * four + 4 < length.shape[0]:
                 end = min(start[4 * four + 4] - WORD * w, WORD)
             block = 36 * (earlier * fours + four) * lines + line
-            a_few, a_many, a_shift, a_bits, a_falling, a = driven(
+            a_few, a_shift, a_bits, a, a_falling = driven_shortly(
                 values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 0, w, line
             )
-            b_few, b_many, b_shift, b_bits, b_falling, b = driven(
+            b_few, b_shift, b_bits, b, b_falling = driven_shortly(
                 values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 1, w, line
             )
-            c_few, c_many, c_shift, c_bits, c_falling, c = driven(
+            c_few, c_shift, c_bits, c, c_falling = driven_shortly(
                 values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 2, w, line
             )
-            d_few, d_many, d_shift, d_bits, d_falling, d = driven(
+            d_few, d_shift, d_bits, d, d_falling = driven_shortly(
                 values, factor, scale, key, resolution, stochastic, length, start, needed[w], 4 * four + 3, w, line
             )
             falling = falling | a_falling | b_falling | c_falling | d_falling
-            if driving != 0 and (a_bits | b_bits | c_bits | d_bits) != word_of(0):  # of inputs that are one-hot, few lines fire
-                a_found, b_found, c_found, d_found = word_of(0), word_of(0), word_of(0), word_of(0)
-                for s in range(max(a_few, b_few, c_few, d_few)):
+            if driving != 0 and max(a, b, c, d) > 0:  # of inputs that are one-hot, few lines fire
+                a_found = word_of(1) if int(kernel.random_bits(key, 4 * block + 0)) < a else word_of(0)
+                b_found = word_of(1) if int(kernel.random_bits(key, 4 * block + 1)) < b else word_of(0)
+                c_found = word_of(1) if int(kernel.random_bits(key, 4 * block + 2)) < c else word_of(0)
+                d_found = word_of(1) if int(kernel.random_bits(key, 4 * block + 3)) < d else word_of(0)
+                for s in range(1, max(a_few, b_few, c_few, d_few)):
                     bit = word_of(1) << word_of(s)
-                    a_found = a_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 0) <= a else word_of(0))
-                    b_found = b_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 1) <= b else word_of(0))
-                    c_found = c_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 2) <= c else word_of(0))
-                    d_found = d_found | (bit if kernel.random_bits(key, 4 * (block + s * lines) + 3) <= d else word_of(0))
-                if a_many > 0:
-                    a_found = long_train(key, block + 4 * lines, lines, a_many, a)
-                firing = firing | ((a_found << word_of(a_shift)) & a_bits)
-                if b_many > 0:
-                    b_found = long_train(key, block + 12 * lines, lines, b_many, b)
-                firing = firing | ((b_found << word_of(b_shift)) & b_bits)
-                if c_many > 0:
-                    c_found = long_train(key, block + 20 * lines, lines, c_many, c)
-                firing = firing | ((c_found << word_of(c_shift)) & c_bits)
-                if d_many > 0:
-                    d_found = long_train(key, block + 28 * lines, lines, d_many, d)
-                firing = firing | ((d_found << word_of(d_shift)) & d_bits)
+                    a_found = a_found | (bit if int(kernel.random_bits(key, 4 * (block + s * lines) + 0)) < a else word_of(0))
+                    b_found = b_found | (bit if int(kernel.random_bits(key, 4 * (block + s * lines) + 1)) < b else word_of(0))
+                    c_found = c_found | (bit if int(kernel.random_bits(key, 4 * (block + s * lines) + 2)) < c else word_of(0))
+                    d_found = d_found | (bit if int(kernel.random_bits(key, 4 * (block + s * lines) + 3)) < d else word_of(0))
+                firing = firing | ((a_found << word_of(a_shift)) & a_bits) | ((b_found << word_of(b_shift)) & b_bits)
+                firing = firing | ((c_found << word_of(c_shift)) & c_bits) | ((d_found << word_of(d_shift)) & d_bits)
+            for other in range(4 * four, min(4 * four + 4, length.shape[0])):
+                if length[other] > SHORT and start[other] < WORD * (w + 1):
+                    _, slots, own = part_of(start, length, other, w)
+                    if (own & needed[w]) != word_of(0):
+                        level, negative_slots = driven(values, factor, scale, key, resolution, stochastic, own, other, line)
+                        falling = falling | negative_slots
+                        if driving != 0 and level > 0:
+                            found = long_train(key, block + (4 + 8 * (other & 3)) * lines, lines, slots, level)
+                            firing = firing | ((found << word_of(max(start[other] - WORD * w, 0))) & own)
             later = ~lowest(end)  # slots behind the last sample of a word are of none
             left = left & later if (begins[w] & later) != word_of(0) else word_of(0)
         fires[w, line] = firing
