@@ -99,9 +99,18 @@ def test_weights_without_the_state_of_their_devices_are_not_loaded(device: Any) 
     assert_same(layer, state_of(other))
 
 
+def test_devices_of_one_array_of_a_cell_are_shown() -> None:
+    _, tile = layer_of(DEVICES["reference"])
+    tile.arrays[0].place(fb.asarray(ONES * 0.25))
+    tile.arrays[1].place(fb.asarray(ONES * 0.125))
+    tile.show()
+    np.testing.assert_array_equal(tile.weight.numpy(), 0.125)
+
+
 FIXED: dict[str, tuple[Callable[[Any], nn.Module], str]] = {
     "configuration": (lambda m: m.tiles.tiles[0][0], "config"), "generator": (lambda m: m.tiles.tiles[0][0], "generator"),
     "rows": (lambda m: m.tiles.tiles[0][0], "rows"), "rate": (lambda m: m.tiles.tiles[0][0], "lr"),
+    "pulses": (lambda m: m.tiles.tiles[0][0], "pulsed"),
     "learning rate": (lambda m: m.tiles.tiles[0][0], "learning_rate"), "mapping": (lambda m: m.tiles, "mapping"),
     "configuration of a layer": (lambda m: m, "config"), "weight of a layer": (lambda m: m, "weight"),
     "weight of an array": (lambda m: m.tiles, "weight"),
@@ -113,7 +122,7 @@ FIXED: dict[str, tuple[Callable[[Any], nn.Module], str]] = {
 @pytest.mark.parametrize("make", [analog.Linear, partial(analog.Conv1d, kernel=1)], ids=["linear", "convolution"])
 def test_what_only_making_decides_is_not_assigned(make: Any, config: Any, of: Any, name: str) -> None:
     layer = make(4, 3, config=config, seed=0)
-    with pytest.raises(ConfigError, match=rf"{name}(.|\n)*(set_weights|set_state|learning_rate|make another)"):
+    with pytest.raises(ConfigError, match=rf"{name}(.|\n)*(set_weights|set_state|learning_rate|make a)"):
         setattr(of(layer), name, analog.RPUConfig())
 
 

@@ -28,6 +28,6 @@ def check_assigned(owner: Module, name: str, value: Any, fixed: Mapping[str, str
     values = isinstance(held, Parameter) and isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer))
     if name in absent or (name in fixed and held is not None and held is not value and not values):
         what = f"{type(owner).__name__}.{name}"
-        expected = f"{what} stays what it was made with" if name in fixed else f"{type(owner).__name__} has no {name}"
+        expected = f"{what} stays what it was made with" if name in fixed else f"{what} is no setting"
         given = describe(name, value) if isinstance(value, Tensor) else f"{value!r:.60}"
         raise ConfigError(expected, f"{given} in its place" if name in fixed else given, fixed.get(name) or absent[name])

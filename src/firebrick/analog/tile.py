@@ -384,7 +384,7 @@ class Tile(Module):
     # state
 
     def show(self) -> None:
-        """Set the visible weights to those of the devices of unit cells."""
+        """Set the visible weights to those of the devices of unit cells, as after ``tile.arrays[0].place(w)``."""
         model = self.config.device
         if isinstance(model, UnitCell):
             commit = Commit()
@@ -542,7 +542,10 @@ _FIXED = {
     "weight": "call tile.set_weights(…)", "generator": "call tile.generator.set_state(other.state())",
     **dict.fromkeys(("config", "rows", "columns", "arrays"), ANOTHER),
 }  # fmt: skip
-_ABSENT = dict.fromkeys(("lr", "learning_rate"), "assign optimizer.learning_rate, or pass lr to tile.update")
+_ABSENT = {
+    **dict.fromkeys(("lr", "learning_rate"), "assign optimizer.learning_rate, or pass lr to tile.update"),
+    "pulsed": "make an InferenceTile for weights that an optimizer changes by arithmetic",
+}  # fmt: skip
 
 
 def _check_rate(name: str, lr: Any, weight: Tensor) -> None:
