@@ -317,6 +317,13 @@ def test_averages_of_another_model_are_refused() -> None:
         ema.load_state_dict(state)
 
 
+def test_averages_of_other_shapes_are_refused() -> None:
+    ema = optim.EMA(nn.Linear(2, 3))
+    with pytest.raises(nn.StateError, match=r"weight: \[3, 4\] for \[3, 2\](.|\n)*Nothing was loaded"):
+        ema.load_state_dict(optim.EMA(nn.Linear(4, 3)).state_dict())
+    assert ema.averages["weight"].shape == (3, 2)
+
+
 @pytest.mark.parametrize("change", [lambda s: s.pop("decay"), lambda s: s.update(decay=2.0)])
 def test_an_incomplete_state_of_averages_changes_nothing(change: Any) -> None:
     model, other = nn.Linear(2, 2), nn.Linear(2, 2)

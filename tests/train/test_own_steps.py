@@ -186,6 +186,10 @@ def test_one_optimizer_and_one_loss_need_no_name_and_average_and_clip() -> None:
     assert rows[0].metrics == {}
     assert all(v["gradient_norm"] > 0 for v in seen)
     assert bits(model.discriminator) != before
+    assert learner.ema is not None
+    assert learner.ema.step == learner.step == len(seen) > 2
+    own, averages = dict(model.named_parameters()), learner.ema.averages
+    assert any(not np.array_equal(own[n].numpy(), a.numpy()) for n, a in averages.items())
 
 
 def tried(model: GAN, rules: Any, fn: Any) -> Any:
