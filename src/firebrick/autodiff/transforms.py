@@ -42,7 +42,7 @@ _active: set[int] = set()  # leaves of modules that some context is differentiat
 
 
 def _is_module(v: Any) -> bool:
-    return hasattr(v, "trainable_parameters")
+    return hasattr(type(v), "trainable_parameters")  # a tensor makes an error with a remedy of one it lacks
 
 
 def check_floating(name: str, t: Any) -> None:
@@ -109,8 +109,9 @@ class Leaves:
         """Track the leaves. The caller must call ``restore`` too, also after an exception."""
         owned = _owned.get()
         self.tracked = [None] * len(self._leaves)
-        for i, v in sorted(enumerate(self._leaves), key=lambda leaf: not _is_module(leaf[1])):  # modules first
-            if _is_module(v):
+        leaves = [(i, v, _is_module(v)) for i, v in enumerate(self._leaves)]
+        for i, v, module in sorted(leaves, key=lambda leaf: not leaf[2]) if self.modular else leaves:  # modules first
+            if module:
                 for name, p in v.trainable_parameters():
                     if p.node is not None and any(p.node is n for n in self.nodes):
                         continue  # of a module that occurs twice in the argument, or of two that share the parameter
