@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.compiler.program import python
+from firebrick.compiler.program.python import Executable
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, interpret
 from firebrick.ops import OPS
@@ -138,3 +140,29 @@ def test_a_random_program_gives_the_bits_of_its_nodes_one_by_one(engine: str, se
                     assert g.flags.writeable, told
                     g[...] = 0  # whoever writes outputs does not write constants
         assert program.plan.peak <= program.plan.unplanned, told
+
+
+def test_programs_of_one_source_are_compiled_once_and_have_files_of_their_own() -> None:
+    python._code_of.cache_clear()
+    made = list[Executable]()
+    for n in (3, 4, 5):
+        graph = Graph([Aval((n,), fb.float32)] * 2)
+        graph.outputs = graph.add(OPS["add"], 0, 1)
+        made.append(fb.device("numpy").backend.compile(graph))
+        x = np.arange(n, dtype=np.float32)
+        assert made[-1]((x, x))[0].tolist() == [2.0 * k for k in range(n)]
+    assert len({p.source for p in made}) == python._code_of.cache_info().misses == 1
+    files = [p._run.__code__.co_filename for p in made]  # type: ignore[attr-defined]
+    assert files == [p._file for p in made]
+    assert len(set(files)) == 3
+
+
+def test_the_code_of_a_long_program_is_not_kept() -> None:
+    graph = Graph([Aval((2, 3), fb.float32)])
+    last = (0,)
+    for _ in range(200):
+        last = graph.add(OPS["negative"], *last)
+    graph.outputs = last
+    before = python._code_of.cache_info()
+    fb.device("numpy").backend.compile(graph)
+    assert python._code_of.cache_info() == before

@@ -158,7 +158,8 @@ class Config:
         object.__setattr__(self, "_values", {})
         object.__setattr__(self, "_sources", {})
         object.__setattr__(self, "_more", {})
-        object.__setattr__(self, "_compiled", {name for name, setting in SETTINGS.items() if setting.compiled})
+        object.__setattr__(self, "_defaults", {name: setting.default for name, setting in SETTINGS.items()})
+        object.__setattr__(self, "_compiled", tuple(name for name, setting in SETTINGS.items() if setting.compiled))
         self._show()
         self.load_environment()
 
@@ -203,10 +204,9 @@ class Config:
 
     def _show(self) -> None:
         """Set every setting as an instance attribute, which Python finds without calling ``__getattr__``."""
-        shown = {name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()}
+        shown = {**self._defaults, **self._values}
         self.__dict__.update(shown)
-        compiled = tuple(shown[name] for name in SETTINGS if name in self._compiled)
-        self.__dict__["compiled_with"] = (*compiled, *self._more.values())
+        self.__dict__["compiled_with"] = (*[shown[name] for name in self._compiled], *self._more.values())
 
     def compile_by(self, name: str, reads: bool = True) -> None:
         """Have engines read a setting while they compile, from now on, which they do not by default.
@@ -216,7 +216,8 @@ class Config:
             reads: Whether they read it.
         """
         if (name in self._compiled) is not reads:
-            self._compiled.symmetric_difference_update({name})
+            compiled = {*self._compiled, name} if reads else {*self._compiled} - {name}
+            object.__setattr__(self, "_compiled", tuple(n for n in SETTINGS if n in compiled))
             self._show()
 
     def compile_with(self, name: str, value: Any) -> None:

@@ -471,6 +471,26 @@ def test_the_kernels_of_a_program_are_compiled_once_though_more_than_are_kept(mo
     assert not texts
 
 
+def test_launches_of_equal_sizes_share_the_buffer_of_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = fb.device(GPU).backend.groups(fb.device(GPU)).gpu
+    made: list[bytes] = []
+    create = type(gpu._device).create_buffer_with_data
+    monkeypatch.setattr(
+        type(gpu._device), "create_buffer_with_data",
+        lambda self, *, data, **more: [made.append(bytes(data)), create(self, data=data, **more)][1],
+    )  # fmt: skip
+    sizes = (1237, 1239, 1237)
+    held = [fb.jit(lambda v, n=n: v * (n + 0.125)) for n in range(3)]
+    for f, n, size in zip(held, range(3), sizes, strict=True):
+        assert (f(fb.ones(size, device=GPU)).numpy() == n + 0.125).all()
+    assert len(made) == len(set(made)) >= 2
+    words = len(gpu._words)
+    del f
+    held.clear()
+    gc.collect()
+    assert len(gpu._words) <= words
+
+
 def _written(x: fb.Tensor, none: fb.Tensor) -> fb.Tensor:
     x = x + 0.0
     x[2:2] = none

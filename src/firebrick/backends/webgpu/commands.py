@@ -150,6 +150,7 @@ class Gpu:
         self._held: list[Any] = []  # what recorded commands use, until they are submitted
         self._table = LaunchTable(self._native)  # of the open pass
         self._pipelines: WeakValueDictionary[tuple[str, tuple[bool, ...]], Pipeline] = WeakValueDictionary()
+        self._words: WeakValueDictionary[bytes, Any] = WeakValueDictionary()  # buffers of launches, by their content
         self._last: deque[Pipeline] = deque(maxlen=_PIPELINES)
         self._stamping: dict[int, Stamps] = {}  # of the threads whose launches are timed
         self._unused: list[Stamps] = []
@@ -362,8 +363,11 @@ class Gpu:
         pipeline = self.pipeline(shader)
         with self.lock:
             self._check()
-            words = shader.words(scalars, grid, site)
-            held = self._device.create_buffer_with_data(data=words.tobytes(), usage=self._wgpu.BufferUsage.UNIFORM)
+            words = shader.words(scalars, grid, site).tobytes()
+            held = self._words.get(words)
+            if held is None:
+                held = self._device.create_buffer_with_data(data=words, usage=self._wgpu.BufferUsage.UNIFORM)
+                self._words[words] = held
             bindings, workgroups = shader.bindings(sizes), shader.workgroups(grid)
             return PreparedLaunch(pipeline, shader.access, bindings, held, shader.checks, workgroups, self._native)
 

@@ -10,10 +10,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from keyword import iskeyword
 from math import isfinite
 from operator import itemgetter
+from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +30,22 @@ from firebrick.ir import CONSTANT, Graph, Node
 
 Begin = Callable[..., None]
 _numbers = itertools.count()
+_SHORT = 1 << 12
+"""Maximum length of the source of a program whose code is kept: those of one operation differ in their kernels alone."""
+
+
+@lru_cache(maxsize=128)
+def _code_of(source: str) -> CodeType:
+    """The code of a program, of no file."""
+    return compile(source, "", "exec")
+
+
+def _in_file(code: CodeType, name: str) -> CodeType:
+    """Code whose lines are those of a file of this name."""
+    constants = [_in_file(c, name) if isinstance(c, CodeType) else c for c in code.co_consts]
+    return code.replace(co_filename=name, co_consts=tuple(constants))
+
+
 _WRAPPERS = frozenset({"run", "kernel"})  # names of wrappers, which do not describe the wrapped function
 _TAKEN = frozenset({"args", "arena", "begin", "program", "space"})
 LONG = 256
@@ -90,7 +107,8 @@ class Executable:
         self.notes: list[str] = []  # further lines of ``explain``
         self._lines: dict[int, Node] = {}
         self._texts: dict[int, str] = {}
-        exec(compile(source, self._file, "exec"), names)
+        code = _code_of(source) if len(source) <= _SHORT else compile(source, "", "exec")
+        exec(_in_file(code, self._file), names)
         # removed from its own globals, so that there is no reference cycle and a dropped executable frees its code at once
         self._run: Callable[[Sequence[Any], Begin | None], tuple[Any, ...]] = names.pop("program")
 
