@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,10 @@ def test_what_cannot_be_written_is_not_kept(home: Path) -> None:
 
 FOUR = reuse._LENGTH.pack(4)
 DAMAGE = {
-    "nothing": b"", "half a length": FOUR[:-1], "another form": FOUR + b"mrof1", "no JSON": FOUR + b"form{",
-    "a deep list": FOUR + b"form" + b"[" * 100_000, "a form that is cut": FOUR + b"for",
+    "nothing": b"", "half a length": FOUR[:-1], "another form": FOUR + b"mrof" + zlib.compress(b"1"),
+    "not compressed": FOUR + b"form1", "no JSON": FOUR + b"form" + zlib.compress(b"{"), "no content": FOUR + b"form",
+    "a deep list": FOUR + b"form" + zlib.compress(b"[" * 100_000), "a form that is cut": FOUR + b"for",
+    "a content that is cut": FOUR + b"form" + zlib.compress(b"[1, 2, 3]" + b" " * 100)[:-12],
 }  # fmt: skip
 
 
@@ -99,8 +102,20 @@ DAMAGE = {
 def test_a_damaged_entry_is_none(name: str, home: Path) -> None:
     cache.store.save(reuse._key("plan", b"form"), DAMAGE[name], {})
     assert reuse.load("plan", b"form") is None
-    cache.store.save(reuse._key("plan", b"form"), FOUR + b"form1", {})
+    cache.store.save(reuse._key("plan", b"form"), FOUR + b"form" + zlib.compress(b"1"), {})
     assert reuse.load("plan", b"form") == 1
+
+
+def test_content_that_is_too_long_is_neither_kept_nor_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reuse, "MOST_BYTES", 100)
+    reuse.save("plan", b"form", [1] * 60)
+    assert list(cache.store.entries()) == []
+    reuse.save("plan", b"form", [1] * 40)
+    assert reuse.load("plan", b"form") == [1] * 40
+    for spaces, found in ((99, 1), (100, None), (1 << 20, None)):
+        content = FOUR + b"form" + zlib.compress(b"1" + b" " * spaces)
+        cache.store.save(reuse._key("plan", b"form"), content, {})
+        assert reuse.load("plan", b"form") == found
 
 
 def test_a_structure_takes_as_many_sizes_as_it_has() -> None:

@@ -2,8 +2,8 @@
 
 An entry holds the encoded graph, not only a hash of it, and is used only if that is equal byte for byte. The form of a program
 holds the settings that change code as well. The key also depends on the versions of the tools and a hash of this package's
-sources. The files are written, verified, bounded and removed like those of objects (``cache``). Their content is JSON: data,
-no code.
+sources. The files are written, verified, bounded and removed like those of objects (``cache``). Their content is compressed
+JSON: data, no code.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import platform
 import struct
 import sys
+import zlib
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from firebrick.core.sources import fingerprint
 
 MIN_NODES = 64
 """Minimum number of nodes of a graph that is looked up; smaller graphs are compiled as fast."""
+MOST_BYTES = 1 << 26
+"""Maximum bytes of the JSON of a result, so that no file takes more memory."""
 _LENGTH = struct.Struct("<Q")
 
 
@@ -52,18 +55,22 @@ def load(kind: str, form: bytes, llvm: bool = True) -> Any:
     if image[_LENGTH.size : end] != form:
         return None
     try:
-        return json.loads(image[end:])
-    except (ValueError, RecursionError):
+        packed = zlib.decompressobj()
+        text = packed.decompress(image[end:], MOST_BYTES)
+        return json.loads(text) if packed.eof else None
+    except (ValueError, RecursionError, zlib.error):
         return None
 
 
 def save(kind: str, form: bytes, content: Any, llvm: bool = True) -> None:
     """Store the result for a graph, unless ``json`` cannot write it; arguments as of ``load``."""
     try:
-        text = json.dumps(content, separators=(",", ":"))
+        text = json.dumps(content, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):  # the entry only saves time, so a failure is no error
         return
-    image = _LENGTH.pack(len(form)) + form + text.encode()
+    if len(text) > MOST_BYTES:
+        return
+    image = _LENGTH.pack(len(form)) + form + zlib.compress(text, 1)
     facts = {"functions": [f"({kind})"], "target": "WebGPU", "llvm": ""}
     if llvm:
         package, version = cache.versions()

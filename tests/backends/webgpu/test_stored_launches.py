@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -246,9 +247,9 @@ def _content(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
         image, facts = unpack(entry, key)
         (length,) = reuse._LENGTH.unpack_from(image)
         end = reuse._LENGTH.size + length
-        content = json.loads(image[end:])
+        content = json.loads(zlib.decompress(image[end:]))
         new = change(content)
-        return pack(key, image[:end] + json.dumps(content if new is None else new).encode(), facts)
+        return pack(key, image[:end] + zlib.compress(json.dumps(content if new is None else new).encode()), facts)
 
     return changed
 
