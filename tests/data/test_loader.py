@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.data import ArrayDataset, DataLoader, LoaderError, Pixels, Subset, holdout, permutation
+from firebrick.data import ArrayDataset, DataLoader, LoaderError, Pixels, SampleError, Subset, holdout, permutation
 
 N = 23
 PINNED = [7, 0, 6, 2, 1, 3, 5, 4]  # permutation(0, 0, 8)
@@ -423,3 +423,29 @@ def test_a_holdout_leaves_at_least_one_sample_on_each_side(samples: int, fractio
     parts = holdout(ArrayDataset(np.arange(samples)), fraction)
     assert [len(p) for p in parts] == [samples - held, held]
     assert sorted([*parts[0].indices, *parts[1].indices]) == list(range(samples))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iteration_that_an_error_ended_does_not_seem_to_be_at_its_end(workers: int) -> None:
+    class FailsOnce:
+        failed = False
+
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> float:
+            if index == 3 and not FailsOnce.failed:
+                FailsOnce.failed = True
+                raise OSError("no sample")
+            return float(index)
+
+    loader = DataLoader(FailsOnce(), 2, num_workers=workers)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0.0, 1.0]
+    with pytest.raises(SampleError, match="no sample"):
+        next(batches)
+    for _ in range(2):
+        with pytest.raises(LoaderError, match=r'iteration of loader "train" ends with its first error(?s:.*)after SampleError'):
+            next(batches)
+    loader.load_cursor(loader.cursor())
+    assert [batch.tolist() for batch in loader] == [[2.0, 3.0], [4.0, 5.0]]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import copy
 from itertools import count
 from time import perf_counter_ns
@@ -35,6 +35,7 @@ from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset
 from firebrick.data.errors import LoaderError, UnknownLengthError, all_dropped
 from firebrick.data.identity import Facts, Fingerprint, check_cursor, check_form, digest_of, order_of_stream
+from firebrick.data.iteration import Iteration
 from firebrick.data.order import BLOCK, SORTED
 from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.positions import Positions, Shard, Slice
@@ -292,9 +293,9 @@ class DataLoader(Generic[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         start, self._start = self._start, 0
         self._position = start
-        return self._run(self._epoch, start)
+        return Iteration(self.name, self._run(self._epoch, start))
 
-    def _run(self, epoch: int, start: int) -> Iterator[Any]:
+    def _run(self, epoch: int, start: int) -> Generator[Any, None, None]:
         source = self._source()
         staged: deque[tuple[int, Any]] = deque()  # the position after a batch and the batch, or the error in its place
         ahead = int(any(not d.backend.host_memory(d) for d in self.devices))  # a copy to a device overlaps with its work
