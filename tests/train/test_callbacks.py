@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 
 import firebrick as fb
 from firebrick import optim
@@ -594,3 +595,44 @@ def test_callbacks_are_called_with_the_error_that_ends_fit(make: Any, loaders: A
         make(callbacks=[Fails(), Hears()]).fit(*loaders, epochs=1)
     assert heard == [(caught.value, 2)]
     assert caught.value.__notes__ == ["besides, the callback Fails raised OSError: the connection is gone"]
+
+
+def test_numbers_of_an_epoch_that_was_interrupted_while_a_step_was_counted_are_those_of_the_whole() -> None:
+    files = "train/metrics", "train/measures.py"
+
+    def made() -> Learner:
+        return learner(jit=False, metrics=[F1(3)])
+
+    whole = made().fit(*loaders(), epochs=1)[0]
+    places = interrupted(lambda: made().fit(*loaders(), epochs=1), None, *files)
+    for at in range(5, places, places // 6):
+        run = made()
+        assert interrupted(lambda run=run: run.fit(*loaders(), epochs=1), at, *files) == at  # type: ignore[misc]
+        row = run.fit(*loaders(), epochs=1)[0]
+        assert (row.train_loss, row.train_accuracy, row.metrics) == (whole.train_loss, whole.train_accuracy, whole.metrics), at
+
+
+def test_batches_that_a_metric_refused_are_said_where_another_fit_goes_on() -> None:
+    class Refusing(Metric):
+        refuses = True
+
+        def initial(self) -> dict[str, Any]:
+            return {"samples": 0}
+
+        def update(self, output: Any, target: Any) -> None:
+            self.keep(target.shape[0], fb.sum(output))
+
+        def add(self, values: Any, samples: int) -> None:
+            if Refusing.refuses and self.totals["samples"] == 8:
+                raise ZeroDivisionError("a metric")
+            self.totals["samples"] += samples
+
+        def compute(self) -> Any:
+            return self.totals["samples"]
+
+    made = learner(metrics={"seen": Refusing()})
+    with pytest.raises(ZeroDivisionError, match="a metric"):
+        made.fit(*loaders(), epochs=1)
+    Refusing.refuses = False
+    with pytest.warns(ResumeWarning, match="metrics of epoch 1 are those of its batches from here on"):
+        assert made.fit(*loaders(), epochs=1)[0].metrics["train_seen"] == 4

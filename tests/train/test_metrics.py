@@ -185,3 +185,18 @@ def test_a_metric_of_ones_own_with_wrong_parts_is_refused_by_name() -> None:
         Wrong()
     with pytest.raises(OperandError, match=r"_MeanError\.keep"):
         _MeanError().keep(1, 3.0)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_a_metric_refuses_is_refused_whenever_it_is_read() -> None:
+    f1 = train.F1(2)
+    f1.update(fb.asarray([0, 1]), fb.asarray([0, 1]))
+    assert f1.compute() == 1.0
+    f1.update(fb.asarray([0, 1]), fb.asarray([1, 0]))
+    f1.update(fb.asarray([0, 1]), fb.asarray([0, 5]))
+    f1.update(fb.asarray([0, 1]), fb.asarray([0, 1]))
+    for _ in range(2):  # and never a number without some batches
+        with pytest.raises(fb.OutOfRangeError):
+            f1.compute()
+    f1.reset()
+    f1.update(fb.asarray([0, 1]), fb.asarray([0, 1]))
+    assert f1.compute() == 1.0

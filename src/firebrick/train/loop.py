@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,14 @@ from firebrick import random
 from firebrick.core import timeline
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import bool_
+from firebrick.core.lines import warn
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.train import history
 from firebrick.train.batches import batches_of, grouped
 from firebrick.train.callbacks import notify
 from firebrick.train.compiled import Compiled, naming
-from firebrick.train.errors import TrainingError, TrainingInterrupted
+from firebrick.train.errors import ResumeWarning, TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation
 from firebrick.train.frozen import HOST_ENGINES
 from firebrick.train.history import Epoch
@@ -72,6 +74,7 @@ class Loop:
         self._updates = 0  # of the optimizer before the first step
         self._counters: list[Tensor] = []  # of updates before the running step, of a step of the user's
         self._marks: list[tuple[random.Generator, Any]] = []  # where generators stood before the running step
+        self._count: Callable[[], int] = _nothing  # counts the last step, while that is not done
         self.validation: Evaluation | None = None
 
     def run(self, step: Compiled, train: DataLoader, evaluate: Callable[[], Evaluation] | None) -> None:
@@ -135,12 +138,15 @@ class Loop:
             watch.parameters(parameters)
             self._marks = [(g, g.mark()) for g in drawing]
             self._counters = [] if self._several is None else self._several.counters()
+            before = measures.batches()
             with naming(batch), timeline.span(f"step {state.step + 1}", "train"):
                 found: Stepped = step(watching[watched], batch)
+            self._count = partial(self._readings.count, found, state.step + 1, batch, watched, before)
             state.step += 1
             self._done, self._marks = (state.epoch, self._position), []
             done += len(batches_of(batch))
-            samples += self._readings.count(found, state.step, batch, watched)
+            samples += self._count()
+            self._count = _nothing
             self._snapshots.check()
             if step_in_epoch % read_every == 0:
                 self._read()
@@ -244,6 +250,12 @@ class Loop:
             train.set_epoch(state.epoch)
         elif measures is not None:
             self._readings.measures.load_state(measures)
+        else:
+            warn(
+                f"the loss and the metrics of epoch {state.epoch + 1} are those of its batches from here on: the ones before "
+                "could not be counted",
+                ResumeWarning,
+            )
         return train.position // train.batch_size
 
     def _keep_place(self, train: DataLoader) -> None:
@@ -258,13 +270,16 @@ class Loop:
             return
         if self._marks and self._updated():
             state.step, position = state.step + 1, self._position
-        else:
+        elif self._marks:
             for generator, mark in self._marks:
                 generator.return_to(mark)
+            self._count = _nothing
         self._marks = []
         if position:
             train.set_epoch(epoch)
-            state.cursor, state.measures = {**train.cursor(), "position": position}, self._readings.measures.state()
+            state.cursor = {**train.cursor(), "position": position}
+            self._count()  # what is missing of a step that is done
+            state.measures = self._readings.measures.state()
 
     def _updated(self) -> bool:
         """Whether the running step has updated parameters."""
@@ -273,6 +288,10 @@ class Loop:
             return [int(t) for t in self._counters] != [int(t) for t in self._several.counters()]
         counts = learner.precision is None or learner.precision.scaler is None
         return counts and bool(learner.optimizer.step - self._updates == self._state.step + 1)
+
+
+def _nothing() -> int:
+    return 0
 
 
 def batches_until_stopped(loader: DataLoader, learner: Learner) -> Iterator[Any]:

@@ -182,12 +182,22 @@ class Measures:
         """What is kept of the batches so far and not read yet."""
         return Counts({n: m.held() for n, m in self._all().items()})
 
-    def take(self, counts: Counts) -> None:
-        """Add batches that other measures ``held``."""
+    def batches(self) -> dict[str, int]:
+        """The number of batches that each metric was given."""
+        return {n: m.batches for n, m in self._all().items()}
+
+    def take(self, counts: Counts, before: Mapping[str, int] | None = None) -> None:
+        """Add batches that other measures ``held``.
+
+        Args:
+            counts: The batches.
+            before: What ``batches()`` was before any of them, where an exception may have left out some; None adds all.
+        """
+        before = self.batches() if before is None else before
         for name in counts if self._named else ():
             self._mean_of(name)
         for name, metric in self._all().items():
-            metric.take(counts.get(name, []))
+            metric.take(counts.get(name, [])[metric.batches - before.get(name, 0) :])
 
     def _mean_of(self, name: str) -> None:
         """Count the mean of numbers of a name."""

@@ -6,6 +6,7 @@ tensors until the learner reads those of several steps at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Readings:
         self._norms: list[tuple[int, Tensor]] = []  # step and norm of its gradients
         self._zeros: list[Zeros] = []
 
-    def count(self, found: Stepped, step: int, batch: Any, watched: bool) -> int:
+    def count(self, found: Stepped, step: int, batch: Any, watched: bool, before: Mapping[str, int]) -> int:
         """Add a step; returns its number of samples.
 
         Args:
@@ -55,10 +56,11 @@ class Readings:
             step: Its number.
             batch: What it was given.
             watched: Whether it looked for gradients of zeros.
+            before: ``measures.batches()`` before it.
         """
         label = name_of(batch) or "a batch"
         losses = found.counts["loss"]
-        self.measures.take(found.counts)
+        self.measures.take(found.counts, before)
         self._unread += [(step, label, samples) for _, samples in losses]
         if found.norm is not None:
             self._norms.append((step, found.norm))

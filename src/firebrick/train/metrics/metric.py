@@ -74,6 +74,7 @@ class Metric(ABC):
     def __init__(self) -> None:
         self._held: list[tuple[tuple[Tensor, ...], int]] = []
         self._pending = 0
+        self._batches = 0  # that were kept since the last reset
         self._added = False
         self._totals: dict[str, Any] = self.initial()
         totals: Any = self._totals
@@ -127,7 +128,9 @@ class Metric(ABC):
             OperandError: One is not a tensor.
         """
         check_tensors(f"{type(self).__name__}.keep", **{f"tensor {i}": t for i, t in enumerate(tensors)})
-        self._held.append((tuple(t.detach() for t in tensors), samples))
+        kept = tuple(t.detach() for t in tensors), samples
+        self._held.append(kept)
+        self._batches += 1
         self._pending += len(tensors)
         if self._pending > _MOST_PENDING:
             settle(self)
@@ -150,6 +153,11 @@ class Metric(ABC):
         """The tensors of each batch that are not read yet, with its number of samples."""
         return list(self._held)
 
+    @property
+    def batches(self) -> int:
+        """The number of batches that were kept since the last ``reset`` or ``load_state``."""
+        return self._batches
+
     def take(self, held: Sequence[tuple[tuple[Tensor, ...], int]]) -> None:
         """Add batches that another metric of the same kind ``held``.
 
@@ -164,21 +172,26 @@ class Metric(ABC):
         return [t for tensors, _ in self._held for t in tensors]
 
     def absorb(self, values: Sequence[Array]) -> None:
-        """Add the values of ``pending()``.
+        """Add the values of ``pending()``, all of them or, where ``add`` raises, none: a further reading raises again.
 
         Args:
             values: Those of ``pending()``, as NumPy arrays.
         """
-        held, self._held, self._pending = self._held, [], 0
-        self._added = self._added or bool(held)
-        at = 0
-        for tensors, samples in held:
-            self.add(values[at : at + len(tensors)], samples)
-            at += len(tensors)
+        before = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in self._totals.items()}
+        held, self._held = self._held, []  # ``add`` reads ``totals``, which has nothing to settle
+        try:
+            at = 0
+            for tensors, samples in held:
+                self.add(values[at : at + len(tensors)], samples)
+                at += len(tensors)
+        except BaseException:
+            self._held, self._totals = held, before
+            raise
+        self._pending, self._added = 0, self._added or bool(held)
 
     def reset(self) -> None:
         """Set the totals to those before the first batch."""
-        self._held, self._pending, self._added = [], 0, False
+        self._held, self._pending, self._batches, self._added = [], 0, 0, False
         self._totals = self.initial()
 
     def state(self) -> dict[str, Any]:
