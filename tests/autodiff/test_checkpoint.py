@@ -571,6 +571,113 @@ def test_a_second_run_of_another_function_is_refused(name: str, jit: bool) -> No
         run(True)
 
 
+TABLE = fb.arange(9.0)
+
+
+@pytest.mark.parametrize("home", ["numpy", "cpu", "torch:cpu"])
+@pytest.mark.parametrize("view", [
+    lambda t, k: t[k : k + 3], lambda t, k: t[::-1][3:6] if k else t[3:6],
+    lambda t, k: fb.reshape(t, (3, 3)).T if k else fb.reshape(t, (3, 3)),
+])  # fmt: skip
+def test_another_view_of_a_captured_tensor_is_refused_and_the_same_is_not(view: Any, home: str) -> None:
+    """A view of the same memory counted as the same operand, and the gradient was that of its elements in the second run."""
+    table, x = TABLE.to(home), fb.asarray([0.5, 1.0, 2.0], device=home).require_grad()
+
+    def loss(late: list[int]) -> fb.Tensor:
+        return fb.sum(fb.checkpoint(lambda v: fb.exp(v) * view(table, late[0]))(x))
+
+    for k in (0, 1):
+        y = loss([k])
+        want = fb.backward(fb.sum(fb.exp(x) * view(table, k)))[x]
+        assert fb.backward(y)[x].tolist() == want.tolist()
+    late = [0]
+    y = loss(late)
+    late[0] = 1
+    with pytest.raises(fb.GradientError, match=r"multiply of float32\[.*\], whose values were changed"):
+        fb.backward(y)
+
+
+def test_a_view_of_a_captured_tensor_without_values_is_that_of_the_first_run() -> None:
+    table, x = fb.zeros(9, device="meta"), fb.zeros(3, device="meta").require_grad()
+    y = fb.sum(fb.checkpoint(lambda v: fb.exp(v) * table[2:5])(x))
+    assert fb.backward(y)[x].shape == (3,)
+
+
+def test_a_view_of_what_is_forgotten_is_forgotten_too() -> None:
+    x, alive = fb.ones(3).require_grad(), []
+
+    def block(v: fb.Tensor) -> fb.Tensor:
+        whole = fb.arange(1000.0)
+        memory = ref(whole.storage.data)
+        y = v * whole[7:10]
+        del whole
+        alive.append(memory() is not None)
+        return fb.sin(y)
+
+    y = fb.sum(fb.checkpoint(block)(x))
+    assert alive == [False]
+    want = np.cos(np.arange(7.0, 10.0)) * np.arange(7.0, 10.0)
+    np.testing.assert_allclose(fb.backward(y)[x].numpy(), want, rtol=1e-6)
+
+
+def test_a_result_whose_values_differ_in_the_second_run_is_refused() -> None:
+    x = f64([0.5, 1.0]).require_grad()
+    late = [1.0]
+    y = fb.checkpoint(lambda v: fb.exp(v + fb.ones(2, dtype=fb.float64) * late[0]))(x)
+    want = fb.exp(f64([1.5, 2.0])).tolist()
+    np.testing.assert_allclose(fb.backward(fb.sum(y), retain_graph=True)[x].tolist(), want, rtol=1e-14)
+    late[0] = 2.0
+    with pytest.raises(fb.GradientError, match=r"exp of .*, whose values were changed since the first run"):
+        fb.backward(fb.sum(y))
+
+
+def _results_of_a_scan(x: fb.Tensor, k: int) -> fb.Tensor:
+    carry, _ = fb.scan(lambda c, v: (c * v, (c,) * k), fb.sum(x), x)
+    return carry
+
+
+@pytest.mark.parametrize(("block", "jit", "counts", "received"), [
+    (lambda x, k: fb.concat([fb.exp(x)] * k), False, (2, 3), "concat of 3 operands where the first run had 2"),
+    (lambda x, k: fb.sum(x * fb.ones((k, 3))), False, (1, 2), r"multiply of float32\[2,3\] where .* float32\[1,3\]"),
+    (_results_of_a_scan, True, (1, 2), "scan of float32.* where the first run had nothing more"),
+])  # fmt: skip
+def test_a_second_run_with_other_numbers_of_operands_results_or_elements_is_refused(
+    block: Any, jit: bool, counts: tuple[int, int], received: str
+) -> None:
+    def gradient(first: int, later: int) -> fb.Tensor:
+        k = first
+        y, pull = fb.vjp(fb.checkpoint(lambda x: fb.sum(block(x, k))), fb.arange(1.0, 4.0))
+        k = later
+        return pull(fb.ones_like(y))[0]
+
+    def run(first: int, later: int) -> list[float]:
+        return (fb.jit(gradient, static_argnames=("first", "later")) if jit else gradient)(first, later).tolist()
+
+    for k in counts:
+        want = fb.grad(lambda x, k=k: fb.sum(block(x, k)))(fb.arange(1.0, 4.0))
+        np.testing.assert_allclose(run(k, k), want.numpy(), rtol=1e-6)
+    with pytest.raises(fb.GradientError, match=rf"must do the same operations[\s\S]*{received}"):
+        run(*counts)
+
+
+def test_captured_values_of_examples_are_not_those_that_are_the_same_for_all() -> None:
+    shared = fb.ones(4)
+
+    def of_one(x: fb.Tensor, w: fb.Tensor, which: tuple[str, str]) -> fb.Tensor:
+        factors = {"own": w, "shared": shared[:3], "part": shared[1:]}
+        name = which[0]
+        y, pull = fb.vjp(fb.checkpoint(lambda v: fb.sin(v * factors[name])), x)
+        name = which[1]
+        return pull(fb.ones_like(y))[0]
+
+    for same in ("own", "shared", "part"):
+        found = fb.vmap(lambda x, w, same=same: of_one(x, w, (same, same)))(fb.zeros((2, 3)), fb.ones((2, 3)))
+        assert found.tolist() == [[1.0] * 3] * 2
+    for which in (("own", "shared"), ("shared", "own"), ("part", "own"), ("own", "part")):
+        with pytest.raises(fb.GradientError, match="whose values were changed since the first run"):
+            fb.vmap(lambda x, w, which=which: of_one(x, w, which))(fb.zeros((2, 3)), fb.ones((2, 3)))
+
+
 # what a second run, or a budget, must not get wrong
 
 

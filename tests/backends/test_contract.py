@@ -250,6 +250,7 @@ def test_what_an_engine_leaves_out_has_the_meaning_that_the_contract_states(poor
     assert engine.host_memory(device) is False
     assert [a is b for a, b in zip(engine.read([x, staged]), (x, x), strict=True)] == [True, True]
     assert engine.shares_memory(x, x.copy()) is True
+    assert (engine.same_elements(x, x), engine.same_elements(x, x.copy())) == (True, False)
     assert engine.nbytes(x) == 24
     assert engine.first_device() is device
     assert engine.around() is None

@@ -198,9 +198,9 @@ class _Step:
     Attributes:
         op: Its name.
         settings: Its plain parameters, such as an axis.
-        operands: The memory of each operand, where the second run must have it again: of untracked ones that are still alive
-            when the first run is over, since they come from outside, and of single numbers. During the first run, functions
-            that return it.
+        operands: The storage of each operand whose values the second run must have again: of untracked ones whose memory is
+            still alive when the first run is over, since they come from outside, and of single numbers. During the first run,
+            functions that return it.
         origins: For each operand that is tracked and comes from outside, its place on the tape, which the second run must have
             again; None for others.
     """
@@ -228,11 +228,22 @@ def _settings(node: Node) -> Any:
 
 
 def _held(t: Tensor) -> Callable[[], Storage | None] | None:
-    """What returns the memory of an untracked operand as long as that is alive; that of a single number always is."""
+    """What returns an untracked operand as long as its memory is alive; that of a single number always is."""
     if t.node is not None:
         return None
-    root = t.storage.root
-    return (lambda: root) if t.aval.size == 1 or hooks.trace() is not None else ref(root)  # a trace has no memory
+    storage = t.storage
+    if t.aval.size == 1 or hooks.trace() is not None:  # a trace has no memory
+        return lambda: storage
+    if storage.base is None:
+        return ref(storage)
+    shown, memory = [storage.data], storage.memory
+    root = ref(storage.root, lambda _: shown.clear())  # a view keeps memory alive no longer than others do
+
+    def view() -> Storage | None:
+        base = root()
+        return None if base is None else Storage(shown[0], memory, 0, base=base)
+
+    return view
 
 
 class _Rerun:
@@ -274,11 +285,13 @@ class _Rerun:
         if (step.op, step.settings) != (node.op.name, _settings(node)):
             before = "other parameters" if step.op == node.op.name else step.op
             raise _changed(f"{node.op.name} with {node.params} where the first run had {before}")
+        if len(step.operands) != len(inputs):
+            raise _changed(f"{node.op.name} of {len(inputs)} operands where the first run had {len(step.operands)}")
         for before, now, t in zip(step.origins, _origins(node, self.start), inputs, strict=True):
             if before != now:
                 raise _changed(f"{node.op.name} of {t.label or t.aval}, which was changed since the first run")
         for known, t in zip(step.operands, inputs, strict=True):
-            if known is not None and t.node is None and known is not t.storage.root and not _same_bits(known, t):
+            if known is not None and t.node is None and not _equal(known, t):
                 raise _changed(f"{node.op.name} of {t.label or t.aval}, whose values were changed since the first run")
 
     def note_generator(self, generator: Any) -> None:
@@ -312,6 +325,8 @@ def at_once(inside: Any) -> Any:
 
 def _equal(known: Storage, t: Tensor) -> bool:
     """Whether a storage holds the very bits of a tensor; inside a trace, whether they are computed in the same way."""
+    if known is t.storage:
+        return True
     now = t.storage.data
     if isinstance(known.data, Batched) and isinstance(now, Batched):
         same = known.data.mapped is now.mapped and known.data.level.size == now.level.size
@@ -325,23 +340,10 @@ def _equal(known: Storage, t: Tensor) -> bool:
     trace = hooks.trace()
     if trace is not None:
         return bool(trace.alike(known.data, now))
+    if known.root is t.storage.root and t.device.backend.same_elements(known.data, now):
+        return True
     first, second = (hooks.to_host(Tensor(s, t.dtype, t.shape, t.device)) for s in (known, t.storage))
     return bool(first.tobytes() == second.tobytes())
-
-
-def _same_bits(known: Storage, t: Tensor) -> bool:
-    """Whether memory holds the very bits of what a tensor is, or is a view of."""
-    root = t.storage.root
-    if root is t.storage:
-        return _equal(known, t)
-    if isinstance(known.data, Inner) or isinstance(root.data, Inner):
-        return False
-    trace = hooks.trace()
-    if trace is not None:
-        return bool(trace.alike(known.data, root.data))
-    backend = t.device.backend
-    first, second = (backend.to_host(s.data) for s in (known, root))
-    return bool(first.shape == second.shape and first.tobytes() == second.tobytes())
 
 
 def _changed(what: str) -> GradientError:

@@ -191,6 +191,10 @@ class Backend:
         """Whether ``view``, made by an op that may return memory of its operand ``whole``, does so. True if in doubt."""
         return True
 
+    def same_elements(self, view: Any, other: Any) -> bool:
+        """Whether two views of the same memory, of one shape and dtype, show the same elements. False if in doubt."""
+        return view is other
+
     def nbytes(self, native: Any) -> int:
         """Bytes of a native array."""
         return self.describe(native).nbytes

@@ -550,3 +550,12 @@ def test_to_wait_for_a_device_reads_from_it_when_all_is_submitted(monkeypatch: p
     _ = x + 1.0
     device.backend.sync(device)
     assert order[-2:] == ["submit", "read"]
+
+
+def test_a_checkpointed_function_knows_a_view_again_without_reading_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, x = on_gpu(np.arange(6.0, dtype=np.float32)), on_gpu(np.ones((2, 3), np.float32)).require_grad()
+    y = fb.sum(fb.checkpoint(lambda v: fb.sin(v * fb.reshape(table, (2, 3))))(x))
+    monkeypatch.setattr(type(fb.device(GPU).backend), "to_host", None)
+    found = fb.backward(y)[x]
+    monkeypatch.undo()
+    np.testing.assert_allclose(found.numpy(), np.cos(table.numpy().reshape(2, 3)) * table.numpy().reshape(2, 3), rtol=1e-5)

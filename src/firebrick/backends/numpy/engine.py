@@ -101,6 +101,9 @@ class HostBackend(Backend):
     def shares_memory(self, view: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]) -> bool:
         return not view.size or bool(np.may_share_memory(view, whole))  # an empty view may be read-only
 
+    def same_elements(self, view: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+        return view.__array_interface__["data"] == other.__array_interface__["data"] and view.strides == other.strides
+
     def nbytes(self, native: np.ndarray[Any, Any]) -> int:
         return int(native.nbytes)
 

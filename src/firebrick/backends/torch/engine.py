@@ -174,6 +174,9 @@ class TorchBackend(Backend):
     def shares_memory(self, view: Any, whole: Any) -> bool:
         return bool(view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr())
 
+    def same_elements(self, view: Any, other: Any) -> bool:
+        return bool(view.data_ptr() == other.data_ptr() and view.stride() == other.stride())
+
     def nbytes(self, native: Any) -> int:
         return int(native.nbytes)
 

@@ -171,6 +171,9 @@ class WebGpuBackend(Backend):
     def shares_memory(self, view: DeviceArray, whole: DeviceArray) -> bool:
         return view.lease is whole.lease
 
+    def same_elements(self, view: DeviceArray, other: DeviceArray) -> bool:
+        return view.lease is other.lease  # a view shows all elements of its memory, in their order
+
     def copy(self, native: DeviceArray, device: Device | None = None) -> DeviceArray:
         found: DeviceArray = native.gpu.copied(native)
         return found
