@@ -45,3 +45,4 @@ def test_sound_programs_pass() -> None:
     x = fb.asarray([0.5, 2.0]).require_grad()
     with fb.detect_anomaly():
         assert np.isfinite(fb.backward(fb.sum(fb.log(x) * fb.sqrt(x)))[x].numpy()).all()
+        assert fb.backward(fb.sum(fb.top_k(x, 1)[0]))[x].tolist() == [0.0, 1.0]  # whose indices are integers

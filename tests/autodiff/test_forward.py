@@ -410,3 +410,22 @@ def test_both_jacobians_of_a_complex_result_by_a_real_argument_are_complex() -> 
     assert reverse[0]["complex"].tolist() == [[1, 0]] * 3
     narrow = fb.jacobian(fb.jit(lambda t: fb.astype(t, "complex64") * 1j))(fb.ones((), dtype="float32"))
     assert (narrow.dtype, narrow.item()) == (fb.complex64, 1j)
+
+
+@pytest.mark.parametrize("name", ["cumulative_prod", "prod", "gelu", "erf"])
+def test_a_tangent_of_half_precision_is_computed_in_float32_and_rounded_once(name: str) -> None:
+    fn = getattr(fb, name)
+    point, direction = (fb.asarray(v, dtype=fb.float16) for v in ([1.1, 0.3, -0.7, 2.3, 1.7], [0.3, 1.1, 0.7, -0.2, 0.9]))
+    (_, found), (_, want) = (
+        fb.jvp(fn, (point,), (direction,)),
+        fb.jvp(fn, (point.astype("float32"),), (direction.astype("float32"),)),
+    )
+    assert found.dtype is fb.float16
+    assert found.tolist() == want.astype("float16").tolist()
+
+
+def test_a_tensor_inside_a_tangent_shows_its_value_and_where_it_is() -> None:
+    shown: list[str] = []
+    fb.jvp(lambda x: (shown.append(repr(x)), x)[1], (fb.asarray([1.0, 2.0]),), (fb.ones(2),))
+    assert "tensor([1., 2.]" in shown[0]
+    assert "inside fb.jvp" in shown[0]

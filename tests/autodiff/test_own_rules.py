@@ -329,6 +329,7 @@ CAPTURING: dict[str, Callable[[Point], Any]] = {
         lambda x: fb.jvp(lambda x: fb.scan(lambda c, e: (f(c * x), None), x, STEPS)[0], (x,), (x,))
     )(START),
     "vmap": lambda f: fb.vmap(fb.grad(f))(STEPS),
+    "gradcheck": lambda f: fb.gradcheck(f, [fb.astype(START, fb.float64)]),
 }
 
 

@@ -514,3 +514,8 @@ def test_a_result_of_the_wrong_kind_leaves_captured_tensors_as_they_were() -> No
     with pytest.raises(fb.OperandError, match="returns tensors"):
         fb.vmap(wrong)(fb.ones((3, 2)))
     assert kept.tolist() == [0.0, 0.0]
+
+
+def test_a_result_that_is_no_tensor_is_returned_where_out_axes_has_none() -> None:
+    found, label = fb.vmap(lambda x: (x * 2.0, "label"), out_axes=(0, None))(fb.asarray([1.0, 2.0]))
+    assert (found.tolist(), label) == ([2.0, 4.0], "label")

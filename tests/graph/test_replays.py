@@ -282,3 +282,34 @@ def test_a_program_that_gives_back_an_operand_is_not_fresh() -> None:
     assert not made.fresh
     assert made([x.storage.data])[1] == 0
     assert replays.Replay(lambda natives: (natives[0] + 1,), [(0, x.aval)], x.device).fresh  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fails", ["__call__", "storages"])
+def test_a_program_that_fails_leaves_the_work_to_the_operations(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that finds no memory for all its results at once."""
+    with monkeypatch.context() as patch:
+        op_by_op(patch)
+        want = trained("Adam", "cpu")
+    calls: list[int] = []
+
+    def failing(self: replays.Replay, operands: Any) -> Any:
+        calls.append(len(operands))
+        raise MemoryError
+
+    monkeypatch.setattr(replays.Replay, fails, failing)
+    assert trained("Adam", "cpu") == want
+    assert calls
+
+
+def test_programs_are_bounded_and_what_was_counted_first_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "KEPT", 4)
+    held, x = replays.Programs(), fb.ones(3)
+    for key in "abcdef":
+        for _ in range(replays.BEFORE + 1):
+            made = held.count(key, lambda x: [x + 1.0], [x])
+        assert isinstance(made, replays.Replay)
+        assert held.count(key, lambda x: [x + 2.0], [x]) is made
+        assert held.find(key, x.device) is made
+    assert [k for k in "abcdef" if isinstance(held.find(k, x.device), replays.Replay)] == list("cdef")
+    held.count("g", lambda x: [x + 1.0], [x])
+    assert [k for k in "cdef" if isinstance(held.find(k, x.device), replays.Replay)] == list("ef")

@@ -181,6 +181,14 @@ def test_a_compiled_call_within_reducing_is_reduced_once() -> None:
         assert fb.backward(fb.jit(lambda x: x * x)(w))[w].item() == 60.0
 
 
+def test_a_leaf_that_is_not_distributed_keeps_its_gradient_within_reducing() -> None:
+    w = set_distributed_params(fb.asarray(3.0).require_grad(), "w")
+    other = fb.asarray(5.0).require_grad()
+    with reducing(lambda name, g: g * 10.0):
+        found = fb.backward(w * other)
+    assert (found[w].item(), found[other].item()) == (50.0, 3.0)
+
+
 def test_parameters_that_are_tracked_already_are_no_matter() -> None:
     model = Net("numpy")
     for _, p in model.named_parameters():
