@@ -516,3 +516,11 @@ def test_operators_name_the_operand_that_is_no_tensor_by_its_side(apply: Callabl
         apply([1], i)
     with pytest.raises(OperandError, match=r"x2: list \[1\]"):
         apply(i, [1])
+
+
+def test_a_tensor_of_pytorch_that_requires_a_gradient_is_refused_not_cut_off() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(OperandError, match=r"no gradient of another library.*\nReceived: a Tensor .*\n.*x\.detach"):
+        fb.from_dlpack(x)
+    assert fb.from_dlpack(x.detach()).tolist() == [1.0, 1.0]

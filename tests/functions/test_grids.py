@@ -121,3 +121,8 @@ def test_near_vectors_keep_their_digits_and_equal_ones_have_gradient_zero() -> N
     for p in (True, "2", fb.nan):
         with pytest.raises(fb.ConfigError, match="cdist: p is a number ≥ 0"):
             fb.cdist(x, x, p=p)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, float("inf")])
+def test_vectors_without_elements_are_at_distance_zero(p: float) -> None:
+    assert fb.cdist(fb.zeros((2, 0)), fb.zeros((3, 0)), p=p).tolist() == [[0.0] * 3] * 2

@@ -212,13 +212,14 @@ def test_integers_and_sequences_of_the_full_size() -> None:
     @fb.pad_lengths((4, 8), axis=1, result_axis=1, value=9)
     @fb.jit
     def kept(tokens: fb.Tensor, length: int) -> dict[str, fb.Tensor]:
-        return {"tokens": tokens, "negated": -tokens}
+        return {"tokens": tokens, "negated": -tokens, "kind": "kept"}
 
     for n in (1, 3, 4, 5, 8):
         x = np.arange(2 * n).reshape(2, n)
         found = kept(fb.asarray(x))
         assert np.array_equal(found["tokens"].numpy(), x)
         assert np.array_equal(found["negated"].numpy(), -x)
+        assert found["kind"] == "kept"
 
 
 def test_methods_and_named_arguments() -> None:

@@ -704,6 +704,7 @@ def test_targets_that_are_no_probabilities_are_refused_in_each_run_and_rounded_o
 def test_losses_of_the_meta_device_have_shapes_only() -> None:
     x, labels = fb.zeros((4, 3), device="meta"), fb.zeros((4,), dtype=fb.int64, device="meta")
     assert fb.cross_entropy(x, labels, ignore_index=1).shape == ()
+    assert fb.hinge_embedding_loss(x, x, reduction="none").shape == (4, 3)
     assert fb.ctc_loss(x[:, None], fb.zeros((1, 2), dtype=fb.int64, device="meta"), [4], [2], reduction="none").shape == (1,)
 
 

@@ -849,3 +849,17 @@ def test_forward_mode_of_control_flow_in_a_graph_is_that_outside(name: str) -> N
     rows = fb.stack([POINT, POINT * 0.5])
     _close(fb.jit(fb.vmap(along))(rows), fb.stack([along(r) for r in rows]))
     _close(fb.jit(lambda r: fb.jvp(fb.vmap(fn), (r,), (fb.stack([ALONG] * 2),))[1])(rows), fb.stack([along(r) for r in rows]))
+
+
+@pytest.mark.parametrize("length", [2.0, True, "2"])
+def test_the_length_of_a_scan_is_an_int(length: Any) -> None:
+    with pytest.raises(fb.OperandError, match=rf"scan: length is an int\nReceived: {type(length).__name__} {length!r}"):
+        fb.scan(lambda c, _: (c, c), fb.asarray(1.0), length=length)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_branches_without_results_give_none(jit: bool) -> None:
+    def chosen(x: fb.Tensor) -> Any:
+        return fb.cond(fb.sum(x) > 0.0, lambda: {"of": ()}, lambda: {"of": ()})
+
+    assert (fb.jit(chosen) if jit else chosen)(fb.ones(2)) == {"of": ()}

@@ -98,3 +98,13 @@ def test_registering_again_adds_no_second_finder() -> None:
         sys.meta_path[:] = [
             f for f in sys.meta_path if not (isinstance(f, _Finder) and "a module that nobody imports" in f.waiting)
         ]
+
+
+def test_the_loader_of_a_library_that_is_not_imported_answers_what_the_library_does(tmp_path: Path) -> None:
+    program = library(tmp_path, "import a_library\na_library.VALUE = 2\n")
+    asked = program.replace(
+        "import a_library\n",
+        "import importlib.util as u\nloader = u.find_spec('a_library').loader\n"
+        "print('VALUE' in loader.get_source('a_library'))\nimport a_library\n",
+    )
+    assert run(asked, tmp_path) == "True\n2 SourceFileLoader SourceFileLoader"

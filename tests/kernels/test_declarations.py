@@ -11,6 +11,7 @@ import pytest
 import firebrick as fb
 from firebrick.core.errors import FirebrickError
 from firebrick.core.op import Sample
+from firebrick.ops import OPS
 
 K = fb.kernel
 X = np.arange(3.0)
@@ -348,3 +349,36 @@ def test_results_of_a_reference_are_memory_of_their_own() -> None:
     for k, (a, b, whole) in enumerate(found):
         assert a.tolist() == b.tolist() == [k, k]
         assert whole.tolist() == [k, k, k]
+
+
+def test_a_declaration_in_place_of_another_that_is_refused_leaves_that_one(op_table: None) -> None:
+    def declared(cases: list[Any], factor: float) -> Any:
+        return fb.op(
+            "of_tests_twice", infer=lambda x: x, reference=lambda x: factor * x, samples=lambda rng, dtype: cases, replace=True
+        )  # fmt: skip
+
+    declared([(np.ones(3),)], 2.0)
+    before = OPS["of_tests_twice"]
+    with pytest.raises(fb.OperandError, match="of_tests_twice has samples, by which it is tested\nReceived: none"):
+        declared([], 3.0)
+    assert OPS["of_tests_twice"] is before
+
+
+def test_a_sample_may_be_one_of_the_operation_itself(op_table: None) -> None:
+    made = Sample((np.arange(3.0),), {}, False, "three numbers")
+    fb.op("of_tests_sampled", infer=lambda x: x, reference=lambda x: 2.0 * x, samples=[made], dtypes=("float64",))
+    assert OPS["of_tests_sampled"].samples(np.random.default_rng(0), "float64") == [made]
+
+
+def test_a_kernel_as_an_operation_has_samples_and_reports_its_own_mistakes(op_table: None) -> None:
+    @fb.kernel
+    def lowest(x: fb.kernel.In[None, "n"], out: fb.kernel.Out["x", "n"]):
+        i = fb.kernel.index()
+        out[i] = x[i] & 1
+
+    with pytest.raises(fb.OperandError, match="of_tests_lowest has samples, by which it is tested\nReceived: none"):
+        fb.op("of_tests_lowest", kernel=lowest, samples=lambda rng, dtype: [])
+    op = fb.op("of_tests_lowest", kernel=lowest, samples=lambda rng, dtype: [(np.arange(3),)])
+    assert op(fb.asarray([4, 5])).tolist() == [0, 1]
+    with pytest.raises(fb.KernelCompileError, match="kernel lowest: bitwise_and takes integers and bools"):
+        op(fb.ones(3))

@@ -350,3 +350,17 @@ def test_an_element_of_an_array_without_elements_is_refused() -> None:
 
     with pytest.raises(fb.KernelCompileError, match=r"an index of none is below 0\nReceived: 0, in `none\[0\]`"):
         first_of_none(fb.ones(3), fb.ones(0))
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 6, 31])
+def test_an_integer_to_a_constant_power_wraps_as_that_of_numpy(n: int, device: str) -> None:
+    exponent = n
+
+    @fb.kernel
+    def raised(x: fb.kernel.In[fb.int32, "n"], out: fb.kernel.Out[fb.int32, "n"]):
+        i = fb.kernel.index()
+        out[i] = x[i] ** exponent
+
+    x = np.asarray([2, -3, 7, 0, -1, 46341], np.int32)
+    assert raised(fb.asarray(x, device=device)).tolist() == (x**n).tolist()

@@ -42,10 +42,6 @@ def _plain(op: str) -> Rule:
     return lambda x1, x2: binary(op, x1, x2)
 
 
-def _swapped(op: str) -> Rule:
-    return lambda x1, x2: binary(op, x2, x1)
-
-
 def _rounding(op: str) -> Rule:
     return lambda x: unary(op, x) if _floating(x) else x
 

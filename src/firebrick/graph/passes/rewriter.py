@@ -143,8 +143,8 @@ class Rewriter:
             self._places.extend([place] * len(node.avals))
 
 
-Rule = Callable[[Rewriter, Node, tuple[int, ...]], "int | tuple[int, ...] | None"]
-"""``(rewriter, old node, its new operands)``: the value, or values, to take in place of the results; None to keep the node."""
+Rule = Callable[[Rewriter, Node, tuple[int, ...]], int | None]
+"""``(rewriter, old node, its new operands)``: the value to take in place of the result; None to keep the node."""
 
 
 def rewrite(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
@@ -156,8 +156,6 @@ def rewrite(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
         found = rule(r, node, inputs) if rule is not None else None
         if found is None:
             r.keep(node, inputs)
-        elif isinstance(found, tuple):
-            r.replace(node, *found)
         else:
             r.replace(node, found)
     return r.finish()
