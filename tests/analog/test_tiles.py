@@ -264,6 +264,18 @@ def test_decay_diffusion_and_resets_are_those_of_the_device() -> None:
     np.testing.assert_array_equal(still.weight.numpy(), W)
 
 
+def test_devices_are_reset_with_a_probability() -> None:
+    tile = analog.Tile(40, 50, analog.RPUConfig(analog.ConstantStepDevice(reset=0.1, reset_std=0.0, **EQUAL)), seed=0)
+    tile.set_weights(np.full((40, 50), 0.3))
+    tile.reset(first=10, count=30, probability=0.25)
+    back = np.abs(tile.weight.numpy() - 0.1) < 1e-6
+    assert 0.2 < back[:, 10:40].mean() < 0.3
+    assert not back[:, :10].any()
+    assert not back[:, 40:].any()
+    tile.reset()
+    np.testing.assert_allclose(tile.weight.numpy(), 0.1, atol=1e-6)
+
+
 def test_drift_starts_anew_for_devices_that_were_written() -> None:
     drift = analog.DriftParameter(nu=0.1)
     tile = tile_of(device=analog.ConstantStepDevice(drift=drift, **EQUAL))

@@ -258,6 +258,9 @@ def test_other_matrices_run_on_the_host_by_name(dtype: str) -> None:
             run()
         with fb.config.scope(fallback="silent"):
             np.testing.assert_array_equal(run().numpy(), np.eye(n, dtype=dtype))
+    why = "no kernels of complex64" if dtype == "complex64" else f"matrices of more than {LARGEST_MATRIX} rows"
+    with fb.config.scope(fallback="silent"):
+        assert why in fb.jit(fb.linalg.cholesky).explain(x)
     at_most = fb.eye(LARGEST_MATRIX, device=DEVICE)
     np.testing.assert_array_equal(fb.linalg.cholesky(at_most).numpy(), at_most.numpy())
     column = at_most[:, :1]
