@@ -636,3 +636,25 @@ def test_batches_that_a_metric_refused_are_said_where_another_fit_goes_on() -> N
     Refusing.refuses = False
     with pytest.warns(ResumeWarning, match="metrics of epoch 1 are those of its batches from here on"):
         assert made.fit(*loaders(), epochs=1)[0].metrics["train_seen"] == 4
+
+
+def test_early_stopping_that_was_interrupted_sees_the_epoch_again() -> None:
+    def made() -> Learner:
+        return learner(jit=False, callbacks=[EarlyStopping("train_loss", mode="max")])  # the first epoch is the best
+
+    whole = made()
+    whole.fit(*loaders(), epochs=2)
+    rule = whole.callbacks[0]
+    counted = made()
+    places = interrupted(lambda: counted.fit(*loaders(), epochs=1), None, "train/callbacks.py")
+    seen = 0
+    for at in range(places // 2, places, 2):  # around the end of the epoch
+        run = made()
+        interrupted(lambda run=run: run.fit(*loaders(), epochs=1), at, "train/callbacks.py")  # type: ignore[misc]
+        found = run.callbacks[0]
+        assert isinstance(rule, EarlyStopping)
+        assert isinstance(found, EarlyStopping)
+        seen += run.epoch == 1 and found.best is None
+        run.fit(*loaders(), epochs=2)
+        assert (found.best, found.best_epoch, found.waited) == (rule.best, rule.best_epoch, rule.waited), at
+    assert seen

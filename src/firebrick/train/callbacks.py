@@ -206,6 +206,7 @@ class EarlyStopping(Callback):
         self.restore_best = restore_best
         self.best: float | None = None
         self.best_epoch = self.waited = 0
+        self._seen: Epoch | None = None
         self._values: dict[str, Tensor] = {}
         self._averages: dict[str, Any] = {}  # a state of ``EMA``
 
@@ -222,16 +223,18 @@ class EarlyStopping(Callback):
                 f"an epoch with {', '.join(n for n, v in row.values().items() if v is not None)}",
                 "pass a validation loader to fit" if self.monitor.startswith("valid_") else "pass monitor= one of these",
             )
-        if self._improved(value):
-            self.best, self.best_epoch, self.waited = float(value), row.epoch, 0
+        if row is self._seen:  # Ctrl-C interrupted what follows
+            pass
+        elif self._improved(value):
             if self.restore_best:
-                self._values = {n: t.detach() for n, t in learner.model.state_dict().items()}
+                values = {n: t.detach() for n, t in learner.model.state_dict().items()}
                 averages = {} if learner.ema is None else learner.ema.state_dict()
-                self._averages = (
-                    {**averages, "averages": {n: t.detach() for n, t in averages["averages"].items()}} if averages else {}
-                )
+                if averages:
+                    averages = {**averages, "averages": {n: t.detach() for n, t in averages["averages"].items()}}
+                self._values, self._averages = values, averages
+            self.best, self.best_epoch, self.waited, self._seen = float(value), row.epoch, 0, row
         else:
-            self.waited += 1
+            self.waited, self._seen = self.waited + 1, row
         self._stop(learner)
 
     def _stop(self, learner: Learner) -> None:

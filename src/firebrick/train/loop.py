@@ -222,8 +222,12 @@ class Loop:
         learner, state = self._learner, self._state
         for callback in learner.callbacks:
             if not any(callback is c for c in ending.notified):
+                try:
+                    callback.on_epoch_end(learner, ending.row)
+                except Exception:  # one that Ctrl-C interrupted is called again
+                    ending.notified.append(callback)
+                    raise
                 ending.notified.append(callback)
-                callback.on_epoch_end(learner, ending.row)
         if learner.out is not None:
             train.set_epoch(state.epoch)
             state.loader = train.cursor()

@@ -16,7 +16,7 @@ class Ending:
     Attributes:
         row: The numbers of the epoch.
         best: Whether it did best.
-        notified: The callbacks that ``on_epoch_end`` was called of.
+        notified: The callbacks whose ``on_epoch_end`` returned or failed.
     """
 
     row: Epoch
