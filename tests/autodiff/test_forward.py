@@ -429,3 +429,17 @@ def test_a_tensor_inside_a_tangent_shows_its_value_and_where_it_is() -> None:
     fb.jvp(lambda x: (shown.append(repr(x)), x)[1], (fb.asarray([1.0, 2.0]),), (fb.ones(2),))
     assert "tensor([1., 2.]" in shown[0]
     assert "inside fb.jvp" in shown[0]
+
+
+@pytest.mark.parametrize("use", [
+    lambda kept, run: fb.jit(lambda x: x * 2.0)((run(fb.ones(2)), kept[0])[1]),
+    lambda kept, run: fb.jit(lambda: kept[0] * 2.0)() if run(fb.ones(2)) else None,
+    lambda kept, run: fb.jit(lambda x: (run(x), kept[0] * 2.0)[1])(fb.ones(2)),
+], ids=["argument", "captured", "within the call"])  # fmt: skip
+def test_a_tensor_that_is_kept_from_a_tangent_is_refused_in_a_compiled_function(use: Any) -> None:
+    kept: list[fb.Tensor] = []
+    with pytest.raises(fb.LeakedTracerError, match=r"inside fb\.jvp\(.*\nReceived: used at .*\nRemedy: return it from"):
+        use(kept, lambda x: fb.jvp(lambda v: (kept.append(v), v * 1.0)[1], (x,), (x,)))
+    kept.clear()
+    fb.jvp(lambda v: (kept.append(v), v * 1.0)[1], (fb.ones(2),), (fb.ones(2),))
+    assert kept[0].tolist() == [1.0, 1.0]

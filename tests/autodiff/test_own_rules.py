@@ -505,3 +505,23 @@ def test_a_rule_whose_small_tangents_are_flushed_to_zero_is_linear() -> None:
 
     x = fb.asarray([smallest * 1.2], dtype=fb.float32)
     fb.grad(lambda x: fb.sum(_ruled(rule)(x)))(x)
+
+
+def test_checks_of_values_are_made_in_a_function_of_a_graph_and_refused_in_its_rule() -> None:
+    def scored(in_rule: bool) -> Any:
+        @fb.custom_vjp
+        def f(x: fb.Tensor, labels: fb.Tensor) -> fb.Tensor:
+            return fb.sin(x) if in_rule else fb.sin(x) * fb.cross_entropy(x, labels)
+
+        def backward(residuals: Any, g: fb.Tensor) -> tuple[fb.Tensor, None]:
+            return (g * fb.cross_entropy(*residuals) if in_rule else g * 3.0), None
+
+        f.defvjp(lambda x, labels: (f(x, labels), (x, labels)), backward)
+        return fb.grad(fb.jit(lambda x, labels: fb.sum(f(x, labels))))
+
+    x = fb.ones((2, 3))
+    assert scored(False)(x, fb.asarray([0, 1])).tolist() == [[3.0] * 3] * 2
+    with pytest.raises(fb.OutOfRangeError, match="cross_entropy: labels must lie in"):
+        scored(False)(x, fb.asarray([0, 7]))
+    with pytest.raises(fb.UnsupportedError, match=r"the derivative rule of f makes no check of values.*\n.*a check in"):
+        scored(True)(x, fb.asarray([0, 1]))

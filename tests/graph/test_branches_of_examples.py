@@ -222,3 +222,40 @@ def test_no_gradient_flows_through_what_is_detached_in_a_branch_of_examples_or_t
     ):
         for run in (tangent, fb.jit(tangent)):
             np.testing.assert_allclose(run(xs).item(), slope, rtol=1e-12)
+
+
+def test_a_loop_of_examples_that_draws_goes_on_for_each_as_long_as_its_own_condition() -> None:
+    """A graph cannot draw an unknown number of times, so the loop runs step by step."""
+
+    def counted(limit: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        def step(state: tuple[fb.Tensor, fb.Tensor]) -> tuple[fb.Tensor, fb.Tensor]:
+            n, total = state
+            return n + 1.0, total + limit + 0.0 * fb.random.uniform(())
+
+        return fb.while_loop(lambda state: state[0] < limit, step, (fb.zeros(()), fb.zeros(())))
+
+    steps, totals = fb.vmap(counted)(fb.asarray([1.0, 3.0, 0.0, 2.0]))
+    assert (steps.tolist(), totals.tolist()) == ([1.0, 3.0, 0.0, 2.0], [1.0, 9.0, 0.0, 4.0])
+
+
+def test_a_check_in_a_branch_is_made_for_the_examples_that_take_it() -> None:
+    x, signs = fb.ones((2, 2)), fb.asarray([[1.0, -1.0], [3.0, 3.0]])
+
+    def chosen(p: fb.Tensor, x: fb.Tensor, sign: fb.Tensor) -> fb.Tensor:
+        return fb.cond(p > 0.0, lambda x: fb.soft_margin_loss(x, sign), lambda x: fb.sum(x), x)
+
+    found = fb.vmap(chosen)(fb.asarray([1.0, -1.0]), x, signs)
+    want = (np.log1p(np.exp(-1.0)) + np.log1p(np.exp(1.0))) / 2.0
+    np.testing.assert_allclose(found.numpy(), [want, 2.0], rtol=1e-6)
+    with pytest.raises(fb.OutOfRangeError, match=r"soft_margin_loss: signs are 1 or -1\nReceived: .*another number"):
+        fb.vmap(chosen)(fb.asarray([1.0, 1.0]), x, signs)
+
+
+def test_a_draw_in_a_scan_of_examples_is_refused_under_jit() -> None:
+    def walk(x: fb.Tensor) -> fb.Tensor:
+        return fb.scan(lambda c, _: (c + fb.random.uniform(()), c), x, length=3)[0]
+
+    with pytest.raises(
+        fb.UnsupportedError, match=r"not drawn inside a fb\.scan that is itself inside fb\.vmap\nReceived: a draw at"
+    ):
+        fb.jit(fb.vmap(walk))(fb.zeros(2))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from firebrick.core.errors import LeakedTracerError
 from firebrick.core.levels import Inner, Level, storage_of
+from firebrick.core.lines import user_line
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
@@ -28,7 +30,14 @@ class Dual(Inner):
         return f"<{self.value!r} inside fb.jvp>"
 
     def why(self, tensor: Any = None) -> Exception | None:
-        return None  # its value is that of ``value``, which those read who ask for one
+        if self.level.running:
+            return None  # its value is that of ``value``, which those read who ask for one
+        name = self.level.name
+        return LeakedTracerError(
+            f"a tensor inside fb.jvp({name}) is used in a compiled function outside of it",
+            f"used at {user_line()}",
+            f"return it from {name}, instead of keeping it in a list, an attribute or a global",
+        )
 
 
 def dual(level: Level, value: Tensor, tangent: Tensor | None, label: str | None = None) -> Tensor:
