@@ -21,13 +21,14 @@ from firebrick.autodiff.forward import DIRECTIONS, taken_apart
 from firebrick.autodiff.linear import Linear, Tangents
 from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.autodiff.vmap import vmap
+from firebrick.backends.handles import wrap
 from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.batched import batched
 from firebrick.core.device import Device
 from firebrick.core.dtypes import finfo
 from firebrick.core.duals import Dual, dual
-from firebrick.core.errors import GradientError, OperandError
+from firebrick.core.errors import GradientError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal
 from firebrick.core.levels import Level, enter, innermost_of, leave
@@ -90,14 +91,14 @@ def call(c: Call, operands: Flat) -> Flat:
             assert level.kind is DIRECTIONS
             results = _with_tangents(c, level, operands)
         if recorded:
-            hooks.record(_op(c, []), tuple(operands), {}, tuple(results))
+            hooks.record(_op(c, [], results), tuple(operands), {}, tuple(results))
         return results
     if hooks.tracing and (staged := staging.call(c, operands, recorded)) is not None:
         return staged
     kept: list[Flat] = []
     results = _executed(c, operands, kept, recorded)
     if recorded:
-        hooks.record(_op(c, kept), tuple(operands), {}, tuple(results))
+        hooks.record(_op(c, kept, results), tuple(operands), {}, tuple(results))
     return results
 
 
@@ -124,21 +125,33 @@ def refuse_captured(name: str) -> GradientError:
     )  # fmt: skip
 
 
-def _op(c: Call, kept: list[Flat]) -> Op:
+def _op(c: Call, kept: list[Flat], results: Flat) -> Op:
     """The operation that one call is for the tape."""
+    avals = tuple(t.aval for t in results)
 
     def rule(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
         given = list(cotangents) if isinstance(cotangents, tuple) else [cotangents]
         return cotangents_of_call(c, list(r.inputs), given, kept[0] if kept else None)
 
-    def unused(*_: Any) -> Any:
-        raise AssertionError("a call is recorded when it is over, and not computed from its operands again")
+    def kernel(backend: Any, params: Any, device: Any) -> Callable[..., tuple[Any, ...]]:
+        def run(*natives: Any) -> tuple[Any, ...]:
+            given = [wrap(n, backend.describe(n), device) for n in natives]
+            with grad_mode(False):
+                return tuple(t.storage.data for t in c.run(given))
+
+        return run
+
+    def shapes(*operands: Any) -> Any:
+        return avals  # a call is repeated for its own operands only
+
+    def unused(*arrays: Any) -> Any:
+        raise UnsupportedError(f"{c.name} has no reference in NumPy", "a call of it", "report this as a bug")
 
     return Op(
         name=c.name, doc="A function with a derivative rule of its own.", operands=(Operand("operands", "any", "", True),),
-        infer=unused, reference=unused, vjp=rule, residuals=("inputs",), samples=lambda rng, dtype: [],
+        infer=shapes, reference=unused, vjp=rule, residuals=("inputs",), samples=lambda rng, dtype: [],
         cost=lambda inputs, outputs, params: Cost(0.0, float(sum(a.nbytes for a in (*inputs, *outputs)))), bound="compute",
-        fusion="opaque", tolerance=0, control=unused, recomputes=False,
+        fusion="opaque", tolerance=0, control=kernel, recomputes=False,
     )  # fmt: skip
 
 

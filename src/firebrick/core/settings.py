@@ -17,6 +17,7 @@ import numpy as np
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.other_arguments import refuse_unknown
+from firebrick.core.weak import Weak
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,6 +77,8 @@ def number(where: str, name: str, value: Any, least: float | None = None) -> flo
         if least is None or real >= least:
             return real
         raise ConfigError(f"{where}: {name} is a number{bound}", _shown(name, value), "pass another one", op=where)
+    if isinstance(value, Weak):
+        raise value.unknown(f"{where}: {name}")
     raise ConfigError(f"{where}: {name} is a number{bound}", _shown(name, value), "pass a Python float or int", op=where)
 
 
