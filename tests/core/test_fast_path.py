@@ -93,3 +93,14 @@ def test_the_fast_path_counts_the_memory_it_takes() -> None:
     assert memory.live == before + 4000
     del y
     assert memory.live == before
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_memory_that_is_not_there_is_reported_in_the_words_of_the_general_path(device: str) -> None:
+    for _ in range(3):
+        fb.abs(fb.zeros(3, device=device))
+    huge = fb.broadcast_to(fb.zeros(1, device=device), (1 << 44,))
+    with pytest.raises(
+        fb.OutOfMemoryError, match=rf"abs on {device}:0 needs 67108864.0 MiB for its result\nReceived: .*\nRemedy: "
+    ):
+        fb.abs(huge)

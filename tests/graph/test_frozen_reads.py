@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy import geterr
 
 import firebrick as fb
 
@@ -181,7 +182,25 @@ def _errors() -> Case:
     return lambda x: x * len(np.geterr()["over"]), lambda v: np.seterr(over="ignore" if v == 3.0 else "warn") and None
 
 
+def _errors_by_the_function() -> Case:
+    return lambda x: x * len(geterr()["over"]), lambda v: np.seterr(over="ignore" if v == 3.0 else "warn") and None
+
+
+def _decimal_class() -> Case:
+    precision(2.0)
+    kind = decimal.Decimal
+    return lambda x: x * float(kind(1) / 3), precision
+
+
+def _objects_of_a_record() -> Case:
+    held = [2.0]
+    record = np.zeros((), dtype=[("a", "O"), ("b", "f4")])[()]
+    record["a"] = held
+    return lambda x: x * record["a"][0], lambda v: held.__setitem__(0, v)
+
+
 CASES.update({f.__name__.strip("_"): f for f in (
+    _errors_by_the_function, _decimal_class, _objects_of_a_record,
     _own_module, _frame, _weak_keys, _weak_set, _ctypes_array, _ctypes_number, _ctypes_structs, _mmap, _decimal,
     _decimal_context, _decimal_value, _text, _partial, _errors,
 )})  # fmt: skip

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.graph import entries
 from firebrick.graph.entries import KEPT
 from firebrick.testing import assert_max_traces
 
@@ -509,3 +510,23 @@ def test_the_graph_used_longest_ago_is_evicted_first_also_after_repeated_calls(m
     assert f.traces == 3
     f(fb.ones(2))
     assert f.traces == 4
+
+
+def test_walks_from_many_objects_are_bounded_by_what_was_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "KEPT", 4)
+    f = fb.jit(lambda held, x: x * held.k)
+    objects = [SimpleNamespace(k=float(i % 2)) for i in range(8)]
+    for _ in range(2):
+        assert [f(o, fb.ones(1)).item() for o in objects] == [0.0, 1.0] * 4
+    assert len(f._entries.walks) <= 4
+
+
+def test_a_class_may_be_compiled_and_modules_and_classes_returned() -> None:
+    class Doubled:
+        def __init__(self, x: fb.Tensor) -> None:
+            self.y = x * 2.0
+
+    made = fb.jit(Doubled)
+    assert [type(made(fb.ones(1) * k)) is Doubled and made(fb.ones(1) * k).y.item() for k in (1.0, 3.0)] == [2.0, 6.0]
+    found, module, kind = fb.jit(lambda x: (x + 1.0, np, int))(fb.ones(1))
+    assert (found.item(), module, kind) == (2.0, np, int)

@@ -373,3 +373,21 @@ def test_a_numpy_scalar_shows_what_its_type_has_and_counts_as_a_python_number() 
 def test_an_expression_that_divides_by_zero_while_it_is_looked_at_is_a_float() -> None:
     made = 1 / (weak() - 3)
     assert (made.kind, made.value([5])) == (float, 0.5)
+
+
+def test_a_quotient_and_its_remainder_are_those_of_python_from_both_sides() -> None:
+    for use in (
+        lambda x, n: x + 100.0 * divmod(17, n)[0] + divmod(17, n)[1],
+        lambda x, n: x + 100.0 * divmod(n, 3)[0] + divmod(n, 3)[1],
+    ):
+        compiled = fb.jit(use)
+        for n in (5, -4, 7):
+            assert compiled(fb.zeros(1), n).item() == use(fb.zeros(1), n).item()
+        assert compiled.traces == 1
+
+
+def test_what_takes_no_number_of_a_call_raises_as_it_does_without_jit() -> None:
+    with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \+"):
+        fb.jit(lambda x, n: x + (object() + n))(fb.zeros(1), 2)
+    with pytest.raises(fb.OperandError, match=r"np\.add takes NumPy arrays"):
+        fb.jit(lambda x, n: np.add(n, x))(fb.zeros(1), 2)

@@ -284,3 +284,24 @@ def test_positions_from_a_tensor_are_those_from_an_int(wrap: Any) -> None:
             np.testing.assert_array_equal(at(x, fb.asarray(offset)).numpy(), layer(x, offset=offset).numpy())
         with pytest.raises(OutOfRangeError):
             at(x, fb.asarray(195)).numpy()
+
+
+def test_a_cache_takes_keys_and_values_itself_and_is_reset_before_its_first_use() -> None:
+    cache = nn.KeyValueCache(4)
+    assert fb.jit(lambda x: (cache.reset(), x)[1])(fb.ones(1)).item() == 1.0
+    assert cache.length == 0
+    first, second = fb.ones((1, 2, 3, 5)), fb.ones((1, 2, 1, 5)) * 2.0
+    cache.append(first, first * 3.0)
+    keys, values = cache.append(second, second * 3.0)
+    want = np.concatenate([first.numpy(), second.numpy()], axis=2)
+    assert cache.length == 4
+    assert np.array_equal(keys.numpy(), want)
+    assert np.array_equal(values.numpy(), 3.0 * want)
+    with pytest.raises(OutOfRangeError, match="a cache of a fixed length has 4 positions"):
+        cache.append(second, second)
+
+
+def test_a_cache_without_values_is_filled_without_a_count() -> None:
+    cache, x = nn.KeyValueCache(4), fb.ones((1, 2, 2, 3), device="meta")
+    for _ in range(3):
+        assert cache.append(x, x)[0].shape == (1, 2, 4, 3)

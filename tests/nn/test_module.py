@@ -483,3 +483,13 @@ def test_arrays_with_a_mask_are_not_loaded_and_those_of_another_byte_order_are()
     for order in "<>":
         layer.load_state_dict({"weight": given.astype(f"{order}f4"), "bias": np.zeros(3, f"{order}f4")})
         assert layer.weight.tolist() == given.tolist()
+
+
+def test_repr_shows_a_spectral_norm_and_parts_in_lists() -> None:
+    assert (
+        repr(nn.SpectralNorm(nn.Linear(3, 4), iterations=2))
+        == "SpectralNorm(weight, iterations=2, axis=0\n  (layer): Linear(3, 4)\n)"
+    )
+    shown = repr(fb.models.GPT(vocabulary=7, length=4, dim=8, layers=2, heads=2))
+    assert shown.startswith("GPT(7, length=4, dim=8, heads=2\n  (embed): Embedding(7, 8)\n  (blocks.0): ")
+    assert "(blocks.1): " in shown

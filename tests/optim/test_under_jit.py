@@ -334,3 +334,40 @@ def test_an_update_after_missed_ones_repeats_none_from_before_them(name: str) ->
         optimizer.update(model, grads)
 
     np.testing.assert_array_equal(plain, trained(alone))
+
+
+def test_the_number_of_updates_has_no_value_in_a_graph() -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = optim.SGD(layer, lr=0.1)
+    with pytest.raises(
+        fb.DataDependentError,
+        match=r"optimizer\.step is the number .*\nReceived: optimizer.step under jit\.\nRemedy: write optimizer\.update",
+    ):
+        fb.jit(lambda x: x * int(optimizer.step))(fb.ones(1))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_averages_that_are_applied_in_a_graph_are_those_of_the_model_and_changes_raise(changed: bool) -> None:
+    layer = nn.Linear(2, 1)
+    ema = optim.EMA(layer, 0.5)
+    with fb.no_grad():
+        layer.weight[:] = layer.weight * 0.0 + 1.0
+        layer.bias[:] = layer.bias * 0.0
+    ema.update()
+    x = fb.ones((1, 2))
+    with ema.applied():
+        want = layer(x).tolist()
+
+    def run(x: fb.Tensor) -> fb.Tensor:
+        with ema.applied():
+            y = layer(x)
+            if changed:
+                layer.weight[:] = layer.weight * 2.0
+        return y
+
+    if changed:
+        with pytest.raises(fb.ConfigError, match=r"parameters stay the averages within the block\nReceived: changes of weight"):
+            fb.jit(run)(x)
+    else:
+        np.testing.assert_allclose(fb.jit(run)(x).tolist(), want, rtol=1e-6)
+    assert layer.weight.tolist() == [[1.0, 1.0]]
