@@ -15,6 +15,7 @@ import firebrick as fb
 from firebrick.backends.webgpu.web_plan import PAGE, web_plan
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import complex128
+from firebrick.graph import tell
 from firebrick.interop import web
 from firebrick.interop.web import exporting
 from firebrick.ir import Graph
@@ -36,6 +37,19 @@ def test_a_model_that_still_trains_is_refused(tmp_path: Path) -> None:
         web.export(fb.nn.Sequential(fb.nn.Dropout(0.5)), [x], tmp_path / "page")
     assert not (tmp_path / "page").exists()
     assert web.export(norm.eval(), [x], tmp_path / "page").launches > 0
+
+
+def test_a_function_that_passes_values_on_or_returns_no_tensor_is_refused(tmp_path: Path) -> None:
+    def notifying(x: fb.Tensor) -> fb.Tensor:
+        y = x * 2.0
+        tell(lambda v: None, y)
+        return y
+
+    with pytest.raises(fb.TraceError, match=r"it passes values to callbacks\.\nRemedy: leave them out"):
+        web.export(notifying, [ones(2)], tmp_path / "page")
+    with pytest.raises(fb.OperandError, match=r"returns tensors\nReceived: none\.\nRemedy: return at least one"):
+        web.export(lambda x: {"of": []}, [ones(2)], tmp_path / "page")
+    assert not (tmp_path / "page").exists()
 
 
 def test_operations_without_a_kernel_are_all_named(tmp_path: Path) -> None:
