@@ -342,7 +342,6 @@ def test_nothing_is_written_by_a_run_that_meets_a_wrong_value() -> None:
         (lambda n: fb.embedding(COUNTS, fb.ones((3, 2)), padding_index=n), 1),
         (lambda n: fb.linalg.vector_norm(X, ord=n), 1),
         (lambda n: fb.unfold2d(X[None, None], n), 1),
-        (lambda n: X[n], 1),
         (lambda n: X[:n], 1),
         (lambda n: X + np.arange(n).tolist()[-1], 2),
     ],

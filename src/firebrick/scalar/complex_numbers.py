@@ -93,11 +93,16 @@ def joined(re: Expr, im: Expr) -> Parts:
 
 
 def to_dtype(x: Parts | Expr, *, dtype: Any) -> Parts | Expr:
-    """A cast to a complex dtype; complex numbers are cast to no other."""
-    part = COMPLEX[dtype.name]
-    if isinstance(x, Parts):
-        return Parts(cast(x.re, part), cast(x.im, part))
-    return Parts(cast(x, part), const(0.0, part))
+    """A cast from or to a complex dtype; a complex number as a real one is its real part."""
+    if dtype.kind == "complex":
+        part = COMPLEX[dtype.name]
+        if isinstance(x, Parts):
+            return Parts(cast(x.re, part), cast(x.im, part))
+        return Parts(cast(x, part), const(0.0, part))
+    assert isinstance(x, Parts)
+    if dtype.kind == "bool":
+        return ne(x.re, 0.0) | ne(x.im, 0.0)
+    return elements.to_dtype(x.re, dtype=dtype)
 
 
 # arithmetic

@@ -22,13 +22,13 @@ Step = Callable[[fb.Tensor, fb.Tensor], fb.Tensor]
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each read of the device."""
     gpu, found = fb.device(DEVICE).backend.groups(fb.device(DEVICE)).gpu, list[int]()
-    bytes_of = type(gpu).bytes_of
+    copied = type(gpu)._copied_to_host
 
-    def counted(self: Any, buffer: Any, size: int) -> Any:
-        found.append(size)
-        return bytes_of(self, buffer, size)
+    def counted(self: Any, buffers: Any, sizes: Any) -> Any:
+        found.append(sum(sizes))
+        return copied(self, buffers, sizes)
 
-    monkeypatch.setattr(type(gpu), "bytes_of", counted)
+    monkeypatch.setattr(type(gpu), "_copied_to_host", counted)
     return found
 
 

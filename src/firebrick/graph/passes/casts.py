@@ -38,6 +38,8 @@ def direct(first: DType, middle: DType, last: DType) -> bool:
     """
     if "storage" in (first.kind, middle.kind) or not holds(middle, first):
         return False
+    if middle.kind == "complex" and last.kind != "complex":
+        return False
     alike = first.kind == middle.kind or (first.is_integer and middle.is_integer) or (first.is_inexact and middle.is_inexact)
     return alike or holds(last, first)
 
