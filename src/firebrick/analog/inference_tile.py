@@ -14,6 +14,7 @@ import numpy as np
 from firebrick.analog.inference_config import InferenceRPUConfig
 from firebrick.analog.normal_numbers import normals, uniforms
 from firebrick.analog.tangents import Linear, inside_jvp
+from firebrick.analog.tape_entries import tape_entry
 from firebrick.analog.tile import Tile, exact_backward, in_rows, rows_before, transposed_product
 from firebrick.analog.vmapped_products import changed_for_all, check_examples, of_all_examples
 from firebrick.analog.weight_limits import WeightClipType, WeightRemapType
@@ -26,7 +27,7 @@ from firebrick.core.errors import ConfigError, OutOfRangeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.levels import running
 from firebrick.core.lines import warn
-from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.op import Vjp
 from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
@@ -183,7 +184,7 @@ class InferenceTile(Tile):
         operands = (vectors, made.weights) if ranged is None else (vectors, made.weights, ranged)
         if grad_enabled() and any(t.node is not None for t in operands):
             names = ("x", "weight", "input_range")[: len(operands)]
-            hooks.record(_recorded("inference product", names, made.pull), operands, {}, (y,))
+            hooks.record(tape_entry("inference product", _PART, names, made.pull), operands, {}, (y,))
         return found
 
     def backward(self, d: Tensor) -> Tensor:
@@ -562,15 +563,6 @@ def time_of(name: str, seconds: Any) -> float:
     return float(given)
 
 
-def _recorded(name: str, operands: tuple[str, ...], pull: Any) -> Op:
-    """The entry of the tape for one pass, with the rule of its gradient."""
-    return Op(
-        name=name, doc="A part of a product of a tile with vectors.", operands=tuple(Operand(n, "any") for n in operands),
-        infer=lambda *x: x[0], reference=lambda *x: x[0], vjp=pull, residuals=("inputs",), samples=lambda rng, dtype: [],
-        cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none", tolerance=0,
-        recomputes=False,
-    )  # fmt: skip
-
-
-_PASSED = _recorded("weights of a pass", ("weight",), lambda g, r: (g[0] if isinstance(g, tuple) else g,))
+_PART = "A part of a product of a tile with vectors."
+_PASSED = tape_entry("weights of a pass", _PART, ("weight",), lambda g, r: (g[0] if isinstance(g, tuple) else g,))
 """Weights of a pass, whose gradient is passed to the weights as it is."""

@@ -19,6 +19,7 @@ from firebrick.analog.io_parameters import IOParameters, NoiseManagementType
 from firebrick.analog.matvec import analog_product, drawn_of
 from firebrick.analog.pulsed_device import PulsedDevice
 from firebrick.analog.tangents import Linear, inside_jvp
+from firebrick.analog.tape_entries import tape_entry
 from firebrick.analog.tile_weight import TileWeight
 from firebrick.analog.unit_cells import UnitCell
 from firebrick.analog.update_parameters import PulseType
@@ -32,7 +33,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRa
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none
 from firebrick.core.lines import warn
-from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.op import Op, Vjp
 from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import asarray
@@ -168,7 +169,7 @@ class Tile(Module):
                     y = y * self.scale
             found = y, self._along
         if grad_enabled() and (vectors.node is not None or self.weight.node is not None):
-            hooks.record(_recorded(partial(self._pull, before)), (vectors, self.weight), {}, (found[0],))
+            hooks.record(_product_entry(partial(self._pull, before)), (vectors, self.weight), {}, (found[0],))
         return found
 
     @autocast(None)
@@ -596,15 +597,7 @@ def in_rows(vectors: Tensor, product: Callable[[Tensor], tuple[Tensor, Linear]])
     return reshape(y, (*vectors.shape[:-1], y.shape[-1]))
 
 
-def _recorded(pull: Any) -> Op:
-    """The entry of the tape for one product, with the rule of its gradient."""
-    return Op(
-        name="analog product", doc="A product of a tile with vectors.",
-        operands=(Operand("x", "any"), Operand("weight", "any")),
-        infer=lambda x, weight: x, reference=lambda x, weight: x, vjp=pull, residuals=("inputs",),
-        samples=lambda rng, dtype: [], cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none",
-        tolerance=0, recomputes=False,
-    )  # fmt: skip
+_product_entry = partial(tape_entry, "analog product", "A product of a tile with vectors.", ("x", "weight"))
 
 
 @autocast(None)
@@ -642,4 +635,4 @@ def transposed_product(weights: Tensor | None, factor: Tensor | None, io: IOPara
             of_weights = matmul(matrix_transpose(d if factor is None else d * factor.detach()), g)
         return of_d, of_weights
 
-    return _recorded(pull)
+    return _product_entry(pull)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from firebrick.analog.tape_entries import tape_entry
 from firebrick.autodiff.batching import EXAMPLES, with_examples
 from firebrick.autodiff.tape import grad_enabled
 from firebrick.core.batched import batched
@@ -19,7 +20,7 @@ from firebrick.core.errors import UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import journaled
 from firebrick.core.levels import Inner, Level, enter, innermost_of, leave, level_of
-from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.op import Vjp
 from firebrick.core.tensor import Tensor
 
 
@@ -87,13 +88,7 @@ def _refused(cotangents: Any, r: Vjp) -> NoReturn:
     )  # fmt: skip
 
 
-_OF_ALL = Op(
-    name="analog product of all", doc="The part of one example of a product of all.",
-    operands=(Operand("x", "any"), Operand("weight", "any")),
-    infer=lambda x, weight: x, reference=lambda x, weight: x, vjp=_refused, residuals=("inputs",),
-    samples=lambda rng, dtype: [], cost=lambda inputs, outputs, params: Cost(0.0, 0.0), bound="compute", fusion="none",
-    tolerance=0, recomputes=False,
-)  # fmt: skip
+_OF_ALL = tape_entry("analog product of all", "The part of one example of a product of all.", ("x", "weight"), _refused)
 
 
 def check_examples(x: Tensor, *weights: Tensor | None) -> None:
