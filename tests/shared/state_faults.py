@@ -35,7 +35,7 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.core.errors import ExecutionError
 from firebrick.data import ArrayDataset, DataLoader, IterableDataset, WeightedSampler
-from firebrick.train import CheckpointError, Learner
+from firebrick.train import F1, CheckpointError, EarlyStopping, Learner
 from firebrick.train.snapshots import Snapshots
 
 KINDS = ("update", "step", "fit", "resume")  # "kill" is for a process of its own
@@ -209,8 +209,9 @@ def bits(model: nn.Module, optimizer: Any, ema: Any = None, *, buffers: bool = T
 
 def whole_of(made: Learner) -> Bits:
     """``bits`` of a learner, with its generators, its place and what it has measured."""
-    rows = [(r.epoch, r.step, r.valid_loss, r.learning_rate) for r in made.history]
+    rows = [(r.epoch, r.step, r.train_loss, r.train_accuracy, r.valid_loss, r.learning_rate, r.metrics) for r in made.history]
     generators = {n: str(g.state()) for n, g in made.model.generators().items()}
+    generators |= {type(c).__name__: str(c.state()) for c in made.callbacks}
     return {**bits(made.model, made.optimizer, made.ema), "place": (made.epoch, made.step), "rows": rows, **generators}
 
 
@@ -308,7 +309,8 @@ def _run_fit(case: Case) -> Outcome:
     train, valid = loader(case), loader(case, shuffle=False, data=points(6, 1))
 
     def fresh() -> Callable[[], Any]:
-        made.append(learner(case))
+        stopping = EarlyStopping("valid_loss", patience=9, restore_best=False)
+        made.append(learner(case, callbacks=[stopping], metrics=[F1(2)]))
         return lambda: made[-1].fit(train, valid, epochs=EPOCHS)
 
     moments, ended = struck(case, fresh)
