@@ -1,6 +1,11 @@
 """The native half of the fork-join pool, as LLVM IR: how a kernel's chunks are handed out, and how threads wait.
 
-One 64-bit word, ``state``, holds the number of the current job (upper half) and how many of its chunks nobody has claimed yet
+The chunks of a job are in parts, one for each thread, up to ``PARTS``. A thread takes the chunks of its own part in order,
+then what is left of others. So it computes the same part of one kernel's grid after another's, and mostly reads what it has
+written itself: where cores have caches of their own, that is faster to read than what another core has written, several
+times so between cores that share no cache at all.
+
+A part is one 64-bit word: the number of the current job (upper half) and how many of the part's chunks nobody has claimed yet
 (lower half). A thread claims a chunk by a compare-and-swap from ``remaining`` to ``remaining - 1``. That it succeeds proves the
 job to be the one whose description the thread has just read, since a job is described anew only when all chunks of the one
 before are done. So a thread that wakes up late finds either work or nothing; nobody ever waits for a thread that has claimed
@@ -13,12 +18,15 @@ import sys
 
 from firebrick.compiler.targets.llvm.target import Target
 
+PARTS = 8
+"""Most parts of a job: a thread that finds nothing to do looks at each, and whoever begins a job writes each."""
 # Bytes from the start of the pool's record. Words that different threads write are 128 bytes apart: processors fetch cache
 # lines in pairs.
-STATE, BELL, SLEEPERS, DONE, WAITING, OWNER = 0, 128, 132, 256, 384, 512
-KERNEL, BUFS, GRID, CHUNK, CHUNKS, FAULTS, SCRATCH, STRIDE = (640 + 8 * i for i in range(8))
-STOP, THREADS, SPIN_BUSY, SPIN_IDLE, ACTIVE, STALL, ALONE_UNTIL = 768, 776, 784, 792, 800, 808, 816
-LOCK, CONDITION, POOL_BYTES = 896, 1024, 1280
+BELL, SLEEPERS, DONE, WAITING, OWNER = 0, 4, 128, 256, 384
+KERNEL, BUFS, GRID, CHUNK, CHUNKS, FAULTS, SCRATCH, STRIDE, JOB = (512 + 8 * i for i in range(9))
+STOP, THREADS, SPIN_BUSY, SPIN_IDLE, ACTIVE, STALL, ALONE_UNTIL, CUTS = (640 + 8 * i for i in range(8))
+LOCK, CONDITION, PART = 768, 896, 1152
+POOL_BYTES = PART + 128 * PARTS
 # After a stall, callers work alone for this multiple of the time it lost, so stalls never cost more than a ninth of all time.
 # If another process has taken a core, that is faster than waiting for it repeatedly.
 PENALTY = 8
@@ -157,7 +165,44 @@ define internal void @wake(ptr %pool, ptr %word, i32 %n) noinline {{
 
 
 _POOL = f"""
-; Claims and runs chunks of the current job until none is left; says how many it ran.
+; The word of a part.
+define internal ptr @part(ptr %pool, i64 %number) alwaysinline {{
+  %apart = mul i64 %number, 128
+  %at = add i64 %apart, {PART}
+  %word = getelementptr i8, ptr %pool, i64 %at
+  ret ptr %word
+}}
+
+; The first chunk of a part, of so many.
+define internal i64 @first(i64 %number, i64 %chunks, i64 %parts) alwaysinline {{
+  %times = mul i64 %number, %chunks
+  %up = add i64 %times, %parts
+  %up1 = sub i64 %up, 1
+  %at = udiv i64 %up1, %parts
+  ret i64 %at
+}}
+
+; How many chunks of the current job nobody has claimed.
+define internal i64 @unclaimed(ptr %pool) {{
+entry:
+  %partsp = getelementptr i8, ptr %pool, i64 {CUTS}
+  %parts = load i64, ptr %partsp
+  br label %look
+look:
+  %number = phi i64 [ 0, %entry ], [ %following, %look ]
+  %sum = phi i64 [ 0, %entry ], [ %more, %look ]
+  %word = call ptr @part(ptr %pool, i64 %number)
+  %state = load atomic i64, ptr %word seq_cst, align 8
+  %remaining = and i64 %state, 4294967295
+  %more = add i64 %sum, %remaining
+  %following = add i64 %number, 1
+  %all = icmp eq i64 %following, %parts
+  br i1 %all, label %leave, label %look
+leave:
+  ret i64 %more
+}}
+
+; Claims and runs chunks of the current job until none is left, first those of the own part; says how many it ran.
 define internal i64 @work(ptr %pool, i64 %index) {{
 entry:
   %donep = getelementptr i8, ptr %pool, i64 {DONE}
@@ -170,13 +215,26 @@ entry:
   %faultsp = getelementptr i8, ptr %pool, i64 {FAULTS}
   %scratchp = getelementptr i8, ptr %pool, i64 {SCRATCH}
   %stridep = getelementptr i8, ptr %pool, i64 {STRIDE}
+  %partsp = getelementptr i8, ptr %pool, i64 {CUTS}
+  %parts = load i64, ptr %partsp
+  %first = urem i64 %index, %parts
   br label %next
 next:
-  %ran = phi i64 [ 0, %entry ], [ %ran, %claim ], [ %more, %done ], [ %more, %last ], [ %more, %ring ]
-  %state = load atomic i64, ptr %pool seq_cst, align 8
+  %ran = phi i64 [ 0, %entry ], [ %ran, %claim ], [ %more, %run ], [ %ran, %pass ]
+  %number = phi i64 [ %first, %entry ], [ %number, %claim ], [ %number, %run ], [ %other, %pass ]
+  %empty = phi i64 [ 0, %entry ], [ %empty, %claim ], [ 0, %run ], [ %empties, %pass ]
+  %word = call ptr @part(ptr %pool, i64 %number)
+  %state = load atomic i64, ptr %word seq_cst, align 8
   %remaining = and i64 %state, 4294967295
   %none = icmp eq i64 %remaining, 0
-  br i1 %none, label %leave, label %claim
+  br i1 %none, label %pass, label %claim
+pass:
+  %following = add i64 %number, 1
+  %end = icmp eq i64 %following, %parts
+  %other = select i1 %end, i64 0, i64 %following
+  %empties = add i64 %empty, 1
+  %over = icmp eq i64 %empties, %parts
+  br i1 %over, label %ended, label %next
 claim:
   %kernel = load atomic ptr, ptr %kernelp monotonic, align 8
   %bufs = load atomic ptr, ptr %bufsp monotonic, align 8
@@ -187,32 +245,38 @@ claim:
   %scratch = load atomic ptr, ptr %scratchp monotonic, align 8
   %stride = load atomic i64, ptr %stridep monotonic, align 8
   %less = sub i64 %state, 1
-  %swap = cmpxchg ptr %pool, i64 %state, i64 %less acq_rel acquire
+  %swap = cmpxchg ptr %word, i64 %state, i64 %less acq_rel acquire
   %mine = extractvalue {{ i64, i1 }} %swap, 1
   br i1 %mine, label %run, label %next
 run:
-  %number = sub i64 %chunks, %remaining
-  %begin = mul i64 %number, %chunk
+  %behind = add i64 %number, 1
+  %stop = call i64 @first(i64 %behind, i64 %chunks, i64 %parts)
+  %at = sub i64 %stop, %remaining
+  %begin = mul i64 %at, %chunk
   %far = add i64 %begin, %chunk
-  %end = call i64 @llvm.umin.i64(i64 %far, i64 %grid)
+  %until = call i64 @llvm.umin.i64(i64 %far, i64 %grid)
   %offset = mul i64 %index, %stride
   %own = getelementptr i8, ptr %scratch, i64 %offset
-  call void %kernel(ptr %bufs, i64 %begin, i64 %end, ptr %own, ptr %faults)
-  br label %done
-done:
+  call void %kernel(ptr %bufs, i64 %begin, i64 %until, ptr %own, ptr %faults)
   %more = add i64 %ran, 1
-  %before = atomicrmw add ptr %donep, i64 1 seq_cst
-  %after = add i64 %before, 1
-  %all = icmp eq i64 %after, %chunks
-  br i1 %all, label %last, label %next
+  br label %next
+ended:
+  %idle = icmp eq i64 %ran, 0
+  br i1 %idle, label %leave, label %report
+report:  ; only now, so all that this thread ran was of one job, which is not over before
+  %wanted = load atomic i64, ptr %chunksp monotonic, align 8
+  %before = atomicrmw add ptr %donep, i64 %ran seq_cst
+  %after = add i64 %before, %ran
+  %all = icmp eq i64 %after, %wanted
+  br i1 %all, label %last, label %leave
 last:
   %waiting = load atomic i32, ptr %waitingp seq_cst, align 4
   %parked = icmp ne i32 %waiting, 0
-  br i1 %parked, label %ring, label %next
+  br i1 %parked, label %ring, label %leave
 ring:
   store atomic i32 0, ptr %waitingp seq_cst, align 4
   call void @wake(ptr %pool, ptr %waitingp, i32 1)
-  br label %next
+  br label %leave
 leave:
   ret i64 %ran
 }}
@@ -295,11 +359,25 @@ publish:
   store atomic ptr %scratch, ptr %scratchp monotonic, align 8
   store atomic i64 %stride, ptr %stridep monotonic, align 8
   store atomic i64 0, ptr %donep monotonic, align 8
-  %old = load atomic i64, ptr %pool monotonic, align 8
-  %job = and i64 %old, -4294967296
-  %following = add i64 %job, 4294967296
-  %state = or i64 %following, %chunks
-  store atomic i64 %state, ptr %pool seq_cst, align 8
+  %jobp = getelementptr i8, ptr %pool, i64 {JOB}
+  %partsp = getelementptr i8, ptr %pool, i64 {CUTS}
+  %parts = load i64, ptr %partsp
+  %old = load i64, ptr %jobp
+  %job = add i64 %old, 4294967296
+  store i64 %job, ptr %jobp
+  br label %offer
+offer:  ; the caller's own part last, so that a thread that watches sees its own part first
+  %behind = phi i64 [ %parts, %publish ], [ %number, %offer ]
+  %stop = phi i64 [ %chunks, %publish ], [ %start, %offer ]
+  %number = sub i64 %behind, 1
+  %start = call i64 @first(i64 %number, i64 %chunks, i64 %parts)
+  %size = sub i64 %stop, %start
+  %state = or i64 %job, %size
+  %word = call ptr @part(ptr %pool, i64 %number)
+  store atomic i64 %state, ptr %word release, align 8
+  %left = icmp ne i64 %number, 0
+  br i1 %left, label %offer, label %offered
+offered:
   %rung = atomicrmw add ptr %bellp, i32 1 seq_cst
   %asleep = load atomic i32, ptr %sleepersp seq_cst, align 4
   %anyone = icmp ne i32 %asleep, 0
@@ -432,8 +510,7 @@ patience:
 tired:
   %heard = load atomic i32, ptr %bellp seq_cst, align 4
   %s = atomicrmw add ptr %sleepersp, i32 1 seq_cst
-  %state = load atomic i64, ptr %pool seq_cst, align 8
-  %remaining = and i64 %state, 4294967295
+  %remaining = call i64 @unclaimed(ptr %pool)
   %none = icmp eq i64 %remaining, 0
   %stops = load atomic i64, ptr %stopp seq_cst, align 8
   %goes = icmp eq i64 %stops, 0
@@ -446,8 +523,7 @@ awake:
   %t = atomicrmw sub ptr %sleepersp, i32 1 seq_cst
   %woken = call i64 @{TICKS}()
   ; whom the caller did not wake, those wake whom it woke
-  %present = load atomic i64, ptr %pool seq_cst, align 8
-  %left = and i64 %present, 4294967295
+  %left = call i64 @unclaimed(ptr %pool)
   %much = icmp ugt i64 %left, 1
   %others = icmp ugt i32 %t, 1
   %pass = and i1 %much, %others

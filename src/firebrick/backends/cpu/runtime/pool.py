@@ -118,6 +118,7 @@ class Pool:
         self.address = self._record.ctypes.data
         rate = self.native.ticks_per_us
         self._put(forkjoin.THREADS, self.threads)
+        self._put(forkjoin.CUTS, min(self.threads, forkjoin.PARTS))
         self._put(forkjoin.SPIN_BUSY, int(BUSY_US * rate))
         self._put(forkjoin.SPIN_IDLE, int(IDLE_US * rate))
         self._put(forkjoin.STALL, int(STALL_US * rate))
