@@ -293,6 +293,12 @@ def arranged(length: Any, words: Any, start: Any, first: Any, begins: Any, used:
 
 
 @kernel.function
+def part_of_words(used: Any, part: Any) -> Any:
+    """The first word of a part of so many, and that of the next part. Neighbouring words are those of neighbouring samples."""
+    return used * part // PARTS, used * (part + 1) // PARTS
+
+
+@kernel.function
 def set_bits(word: Any) -> Any:
     """The number of bits of a uint32 that are 1."""
     pairs = word - ((word >> word_of(1)) & word_of(0x55555555))
@@ -416,9 +422,10 @@ def trains(
     """
     part, line = kernel.index()
     lines, fours, driving = values.shape[1], (length.shape[0] + 3) >> 2, whole_of(0 if scattered else 1)
-    for w in range(part, used[0], PARTS):
-        if scattered and (w - part) % (AHEAD * PARTS) == 0:  # one after the other below, each would be waited for
-            for v in range(w, min(w + AHEAD * PARTS, used[0]), PARTS):
+    begin, end_of_part = part_of_words(used[0], part)
+    for w in range(begin, end_of_part):
+        if scattered and (w - begin) % AHEAD == 0:  # one after the other below, each would be waited for
+            for v in range(w, min(w + AHEAD, end_of_part)):
                 left = needed[v]
                 while left != word_of(0):
                     slot = lowest_slot(left)
@@ -481,7 +488,8 @@ def trains(
 def of_samples(whole: Any, kept: Any, length: Any, start: Any, first: Any, used: Any, out: Any) -> None:
     """The words of trains without the slots of samples that a line does not keep."""
     part, line = kernel.index()
-    for w in range(part, used[0], PARTS):
+    begin, end_of_part = part_of_words(used[0], part)
+    for w in range(begin, end_of_part):
         found = word_of(0)
         b = first[w]
         while b < length.shape[0] and start[b] < WORD * (w + 1):
@@ -501,7 +509,8 @@ def firing_rows(
 ) -> None:  # fmt: skip
     """All slots of the samples in which each row fires; of a sample of several words, those of the first one."""
     part, i = kernel.index()
-    for w in range(part, used[0], PARTS):
+    begin, end_of_part = part_of_words(used[0], part)
+    for w in range(begin, end_of_part):
         found, b = word_of(0), first[w]
         if length[b] > WORD:
             fires = word_of(0)

@@ -72,11 +72,14 @@ def jump(by: int, unless: At | None = None) -> Launch:
 def chunk_of(grid: int, cost_us: float) -> int:
     """The chunk of a kernel by its estimated time on one thread, from nothing that differs between machines; 0 for direct.
 
+    There are 2ⁿ chunks where the grid can be cut so: then a thread's part of them is the same part of each grid.
+
     Args:
         grid: Length of its grid.
         cost_us: Estimate for the whole grid in microseconds.
     """
     if grid < 2 or cost_us < PARALLEL_US:
         return 0
-    chunk = -(-grid // min(grid, CHUNKS, int(cost_us / CHUNK_US)))
+    chunks = 1 << (min(grid, CHUNKS, int(cost_us / CHUNK_US)) - 1).bit_length()
+    chunk = -(-grid // chunks)
     return chunk if chunk < ALIGNED else -(-chunk // 64) * 64

@@ -249,8 +249,11 @@ class _BlockedGenerator:
         e.start("%entry")
         sources, views = self.pointers(e)
         space = e.operand(self.space_slot) if self.workspace else ""
-        # the last index is fastest: adjacent work units, which one thread takes in turn, read the same columns of B
-        sizes = [*p.batch, self.splits, -(-p.n // v.nc), -(-p.m // v.mc)]
+        # The last index is fastest: adjacent work units, which one thread takes in turn, read the same columns of B, or the
+        # same rows of A if these are more. Samples of a batch are many rows, so a thread takes neighbouring ones.
+        columns, rows_ = -(-p.n // v.nc), -(-p.m // v.mc)
+        tall = p.m > p.n
+        sizes = [*p.batch, self.splits, *((rows_, columns) if tall else (columns, rows_))]
         step = {s: x.elements(min(v.kc, p.k) if getattr(v, s) == UNIT else p.k, self.vl) for s, x in self.sides.items()}
         a_bytes = _aligned(v.mc // v.mr * step["a"] * self.size) if v.a == UNIT else 0
         b_bytes = _aligned(step["b"] * self.size) if v.b == UNIT else 0
@@ -262,7 +265,8 @@ class _BlockedGenerator:
         flag = e.at("%scratch", a_bytes + b_bytes + stage_bytes, "i8") if flags else ""
         blocked = self.k_blocks > 1
         with e.loop("%begin", "%end") as unit:
-            *batch, part, jt, it = e.split(unit.index, sizes)
+            *batch, part, slow, fast = e.split(unit.index, sizes)
+            it, jt = (slow, fast) if tall else (fast, slow)
             m0, n0 = e.mul(it, v.mc), e.mul(jt, v.nc)
             m1, n1 = e.min(e.add(m0, v.mc), p.m), e.min(e.add(n0, v.nc), p.n)
             if flags:
