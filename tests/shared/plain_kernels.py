@@ -83,8 +83,8 @@ leave:
 }}
 """
 
-# Enters x[0], then stays until x[0] reaches y[0] or ten seconds of the clock (in y[1] ticks) are over; its working space, of
-# which it writes the first word, goes to y[2 + i].
+# Enters x[0], then stays until x[0] reaches the next multiple of y[0] or ten seconds of the clock (in y[1] ticks) are over; its
+# working space, of which it writes the first word, goes to y[2 + i].
 MEET = """
 define void @meet(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {
 entry:
@@ -102,7 +102,10 @@ entry:
   br label %look
 look:
   %here = load atomic i64, ptr %x seq_cst, align 8
-  %wanted = load atomic i64, ptr %y seq_cst, align 8
+  %together = load atomic i64, ptr %y seq_cst, align 8
+  %turn = udiv i64 %old, %together
+  %turns = add i64 %turn, 1
+  %wanted = mul i64 %turns, %together
   %met = icmp sge i64 %here, %wanted
   %now = call i64 @firebrick_ticks()
   %spent = sub i64 %now, %start

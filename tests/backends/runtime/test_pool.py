@@ -36,7 +36,7 @@ def code() -> Module:
     return compile_ir(TEXT, imports={forkjoin.TICKS: given[forkjoin.TICKS]}, keep=[given])
 
 
-@pytest.fixture(params=[(n, how) for how in WAYS for n in (1, 2, 4)], ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(params=[(n, how) for how in WAYS for n in (1, 2, 3, 4, 12)], ids=lambda p: f"{p[0]}-{p[1]}")
 def crew(request: pytest.FixtureRequest) -> Iterator[Pool]:
     made = Pool(*request.param)
     yield made
@@ -85,7 +85,7 @@ def test_a_reduction_has_the_same_bits_for_any_number_of_threads(how: str, code:
 
 
 @pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("threads", [2, 4, 12])
 def test_threads_work_at_the_same_time_each_in_its_own_space(threads: int, how: str, code: Module) -> None:
     crew = Pool(threads, how)
     crew._put(forkjoin.STALL, seconds(1000))  # they wait for each other here, which is no stall
@@ -99,6 +99,22 @@ def test_threads_work_at_the_same_time_each_in_its_own_space(threads: int, how: 
         assert len(set(spaces)) == threads
         assert all(s % 64 == 0 for s in spaces)
         assert min(b - a for a, b in pairwise(spaces)) >= 1000
+    crew.close()
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_a_thread_takes_the_chunks_of_its_own_part_first(threads: int, how: str, code: Module) -> None:
+    crew = Pool(threads, how)
+    crew._put(forkjoin.STALL, seconds(1000))
+    for each in (1, 2, 5):
+        x, y = np.zeros(1, np.int64), np.zeros(2 + each * threads, np.int64)
+        y[:2] = threads, seconds(20)
+        crew.parallel_for(code["meet"], address(table(x, y)), each * threads, 1, scratch=64)
+        # each chunk waited until all threads were in one, so none could take another's
+        spaces = y[2:].reshape(threads, each)
+        assert (spaces == spaces[:, :1]).all()
+        assert len(set(spaces[:, 0])) == threads
     crew.close()
 
 
