@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from collections import deque
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -450,6 +453,24 @@ def test_apply_calls_each_part_once_and_the_module_last() -> None:
     assert seen[-1] is model
     assert seen.index(model[1]) > seen.index(model[1][0])
     assert model.named_modules() == model.modules()
+
+
+@pytest.mark.parametrize(
+    "container", [deque, set, frozenset, lambda items: partial(map, *items), lambda items: partial(items[0].describe)]
+)
+def test_parts_in_a_container_that_is_not_looked_into_warn_at_the_users_line(container: Any) -> None:
+    model, part = nn.Module(), nn.Linear(2, 2)
+    with pytest.warns(UserWarning, match=r"Module\.parts is a \w+ with a Linear, .* keep it in an attribute") as caught:
+        model.parts = container([part])
+    assert caught[0].filename == __file__
+    assert not model.parameters()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.first = part
+        model.again = container([part])  # it is found elsewhere
+        model.others = deque([1, 2])
+        model.made = partial(nn.Linear, 2)
+    assert len(model.parameters()) == 2
 
 
 def test_an_attribute_that_requires_gradients_but_is_no_parameter_warns_at_the_users_line() -> None:

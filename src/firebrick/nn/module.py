@@ -8,9 +8,10 @@ arguments against its own parameters, by the names a user knows them by.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
@@ -232,6 +233,8 @@ class Module:
                 f"write self.{name} = nn.Parameter(value)",
                 UserWarning,
             )
+        elif isinstance(value, (set, frozenset, deque, partial)):
+            self._check_found(name, value)
         object.__setattr__(self, name, value)
         changed(self, name)
         path = name if not self._path else f"{self._path}.{name}"
@@ -239,6 +242,24 @@ class Module:
             value.label = value.label or path
         elif isinstance(value, Module) and self._path is not None:
             value._name(path)
+
+    def _check_found(self, name: str, value: Any) -> None:
+        """Warn of parts in a container into which a module does not look."""
+        items = (
+            (getattr(value.func, "__self__", value.func), *value.args, *value.keywords.values())
+            if isinstance(value, partial)
+            else value
+        )
+        known = {id(v) for _, v in _walk(self)}
+        part = next(
+            (v for v in items if isinstance(v, (Parameter, Buffer, Module)) and v is not self and id(v) not in known), None
+        )
+        if part is not None:
+            warn(
+                f"{type(self).__name__}.{name} is a {type(value).__name__} with a {type(part).__name__}, which neither "
+                "optimizers nor checkpoints find there: keep it in an attribute, a list, a tuple or a dict as well",
+                UserWarning,
+            )
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
