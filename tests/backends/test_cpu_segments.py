@@ -138,13 +138,19 @@ def test_values_that_are_not_needed_at_the_same_time_share_memory() -> None:
     assert 2 * MATRIX.nbytes <= program.plan.peak <= 3 * MATRIX.nbytes
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_places_in_an_arena_never_overlap_in_space_and_time(seed: int) -> None:
+def random_spans(seed: int, largest: int) -> list[Span]:
     rng = np.random.default_rng(seed)
-    spans = []
+    found = []
     for _ in range(60):
         first = int(rng.integers(0, 40))
-        spans.append(Span(int(rng.integers(0, 5000)), first, first + int(rng.integers(0, 12))))
+        found.append(Span(int(rng.integers(0, largest)), first, first + int(rng.integers(0, 12))))
+    return found
+
+
+@pytest.mark.parametrize("largest", [5000, 1_500_000])
+@pytest.mark.parametrize("seed", range(20))
+def test_places_in_an_arena_never_overlap_in_space_and_time(seed: int, largest: int) -> None:
+    spans = random_spans(seed, largest)
     whole = arranged(spans)
     most = 0
     for t in range(60):
@@ -156,6 +162,35 @@ def test_places_in_an_arena_never_overlap_in_space_and_time(seed: int) -> None:
             assert a.at + a.nbytes <= b.at or not a.nbytes or not b.nbytes
     assert all(s.at % ALIGNMENT == 0 and s.at + s.nbytes <= whole for s in spans)
     assert whole <= 1.6 * most + 60 * ALIGNMENT
+
+
+def written_by_the_other_thread(spans: list[Span]) -> int:
+    """Bytes of each span that are in the other half of the one that was there before, all in order, twice around."""
+    thread = np.full(max(s.at + s.nbytes for s in spans) // ALIGNMENT + 1, -1)
+    found = 0
+    for s in sorted(spans, key=lambda s: s.first) * 2:
+        lines = thread[s.at // ALIGNMENT : (s.at + s.nbytes) // ALIGNMENT]
+        own = np.arange(len(lines)) >= len(lines) // 2
+        found += ALIGNMENT * int(np.sum((lines != own) & (lines >= 0)))
+        lines[:] = own
+    return found
+
+
+def test_halves_of_large_values_lie_over_halves_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [Span(4 << 20, 0, 0), Span(1 << 20, 1, 1)]
+    assert arranged(two) == 4 << 20
+    assert two[1].at == 3 << 19  # in the middle
+    ratios = []
+    for seed in range(20):
+        spans = random_spans(seed, 1_500_000)
+        whole = arranged(spans)
+        now = written_by_the_other_thread(spans)
+        with monkeypatch.context() as m:
+            m.setattr("firebrick.compiler.program.spans.SHARED", 1 << 60)
+            small = arranged(spans)
+        assert 8 * whole <= 9 * small
+        ratios.append(now / written_by_the_other_thread(spans))
+    assert np.median(ratios) < 0.8
 
 
 def test_nodes_without_kernels_come_between_runs_and_as_few_runs_as_possible_are_made() -> None:

@@ -18,6 +18,8 @@ LARGE = 1 << 16
 """Bytes of a value whose halves are placed; smaller ones are mostly computed by one thread."""
 SHARED = 1 << 20
 """Bytes of an arena from which on they are: smaller ones are in the cache of a core."""
+ROOM = 20
+"""The arena may grow by this part of it (a twentieth) before a place costs memory: there are more places then."""
 MIDDLES = 16
 """Number of values, the largest ones, in the middle of which others are tried to be placed."""
 _NONE = 1 << 62
@@ -49,7 +51,7 @@ def arranged(spans: Sequence[Span]) -> int:
     if whole < SHARED:
         return whole
     before = [s.at for s in spans]
-    found = _placed(spans, whole + whole // 20)
+    found = _placed(spans, rounded(whole + whole // ROOM))
     if 8 * found <= 9 * whole:
         return found
     for span, at in zip(spans, before, strict=True):
