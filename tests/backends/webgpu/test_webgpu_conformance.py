@@ -1,9 +1,10 @@
-"""Ops on WebGPU against their references, at once and under ``jit``: the pairwise subset. ``make soak`` has all cases."""
+"""Ops on WebGPU against their references, at once and under ``jit``, which take turns at the pairwise subset. ``make soak`` has
+all cases."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from kernels_on_gpu import gpu, in_kernels
@@ -11,7 +12,7 @@ from kernels_on_gpu import gpu, in_kernels
 from firebrick.backends.webgpu import groups, lowering
 from firebrick.core.config import config
 from firebrick.ops import OPS
-from firebrick.testing import EXCLUDED, conformance, engines
+from firebrick.testing import EXCLUDED, Case, Report, cases, conformance, engines, run_cases
 from firebrick.testing.gradients import references_kept
 
 ON_HOST = {"nextafter"}
@@ -37,11 +38,44 @@ def _kept() -> Iterator[None]:
         yield
 
 
+def _values(case: Case) -> set[tuple[str, str, str]]:
+    """What a mode has of each op in some case."""
+    factors = {"dtype": case.dtype, "sample": case.sample.name, "layout": case.layout, "destination": case.destination}
+    return {(case.mode, factor, value) for factor, value in factors.items()}
+
+
+def by_turns(every: Iterable[Case]) -> list[Case]:
+    """Cases of an op in the modes ``eager`` and ``jit``, in each of which are every dtype, sample, layout and destination.
+
+    A sample of a dtype is in one mode, in turn, and in the other where that has no case with one of the values otherwise.
+    """
+    every = list(every)
+    dtypes = list(dict.fromkeys(case.dtype for case in every))
+    taken = [(dtypes.index(case.dtype) + case.number) % 2 == case.compiled for case in every]
+    missing = set().union(*map(_values, every)) - set().union(*(_values(c) for c, own in zip(every, taken, strict=True) if own))
+    for k, case in enumerate(every):
+        if _values(case) & missing:
+            taken[k] = True
+            missing -= _values(case)
+    return [case for case, own in zip(every, taken, strict=True) if own]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_op_agrees_with_its_reference_on_webgpu(name: str, seed: int) -> None:
-    report = conformance("webgpu", [name], seed=seed, modes=["eager", "jit"])
+    report = Report("webgpu", seed)
+    for verdict in run_cases(by_turns(cases("webgpu", [name], seed=seed, modes=["eager", "jit"]))):
+        report.add(verdict)
     assert report.ok, report
+
+
+def test_each_mode_has_every_value_and_each_sample_of_a_dtype_is_in_one_of_them(seed: int) -> None:
+    for name in NAMES[seed % 8 :: 8]:
+        every = list(cases("numpy", [name], seed=seed, modes=["eager", "jit"]))
+        chosen = by_turns(every)
+        assert set().union(*map(_values, chosen)) == set().union(*map(_values, every))
+        assert {(c.dtype, c.number) for c in chosen} == {(c.dtype, c.number) for c in every}
+        assert len(every) < 20 or len(chosen) < 0.7 * len(every), name
 
 
 @pytest.mark.slow
