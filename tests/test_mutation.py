@@ -211,7 +211,7 @@ def mutate(root: Path, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_known_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
     root = tree(tmp_path)
     wanted = {"+ return x + 2", "+ return x if x >= y else y"}  # survives; is judged equivalent

@@ -90,6 +90,16 @@ def cell(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+SHARED = (
+    "vector, one fixed", "vector, in turn", "one-sided", "Tiki-Taka", "Tiki-Taka, buffered, of rows", "chopped, corrected",
+    "chopped, scaled", "mixed precision", "mixed precision, random rows",
+)  # fmt: skip
+"""Cells whose kernels other cells of their class have: both engines are compared for the others."""
+BY_CLASS = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.soak if n in SHARED + SLOW else ()) for n in CELLS]
+)
+
+
 def tile_of(cell: Any, engine: str = "cpu", update: Any = None, rows: int = 4, columns: int = 3, seed: int = 3) -> analog.Tile:
     config = analog.RPUConfig(cell, PERFECT, PERFECT, update or analog.UpdateParameters())
     return analog.Tile(rows, columns, config, seed=seed, device=engine)
@@ -117,10 +127,11 @@ def test_a_cell_learns(cell: Any) -> None:
     assert regress(tile_of(cell), UPDATES.get(name, 20)) < 0.6 * before
 
 
-def test_a_cell_has_the_same_bits_on_the_engine_and_in_the_interpreter(cell: Any) -> None:
+@BY_CLASS
+def test_a_cell_has_the_same_bits_on_the_engine_and_in_the_interpreter(name: str) -> None:
     found = []
     for engine in ("cpu", "numpy"):
-        tile = tile_of(cell, engine, IMPLICIT)
+        tile = tile_of(CELLS[name], engine, IMPLICIT)
         regress(tile, 4, engine=engine)
         found.append([tile.weight.numpy(), *(a.weight.numpy() for a in tile.arrays)])
     for a, b in zip(*found, strict=True):
@@ -357,7 +368,7 @@ def test_a_cell_without_meaning_is_refused(make: Any, text: str) -> None:
 TRANSFERS = [n for n, c in CELLS.items() if isinstance(c, analog.TransferCompound) and n not in SLOW]
 
 
-@pytest.mark.parametrize("name", TRANSFERS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak if n in SHARED else ()) for n in TRANSFERS])
 def test_transfers_follow_the_sign_of_the_learning_rate(name: str) -> None:
     tiles = [tile_of(CELLS[name]) for _ in range(2)]
     for k in range(15):

@@ -47,6 +47,7 @@ def same(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in turn", "every dtype"])
 @pytest.mark.parametrize("name", [n for n in OPS if n not in EXCLUDED])
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.turns
 def test_a_program_of_one_node_gives_the_bits_of_execute(engine: str, name: str, every: bool) -> None:
     """At every sample in one dtype of each class, in turn; on numpy, which calls the same reference in every dtype, and for
     kernels of cpu that test_cpu_engine.py compiles in every dtype, at every sample in some dtype."""

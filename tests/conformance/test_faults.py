@@ -45,7 +45,7 @@ def test_an_op_that_gives_other_bits_the_second_time_is_reported() -> None:
 
 def test_the_same_engine_without_a_fault_passes() -> None:
     with faults.planted(faults.sound()) as device:
-        report = conformance(device, SOME, subset="thin", modes=["eager", "jit"])
+        report = conformance(device, SOME, subset="turns", modes=["eager", "jit"])
     assert report.ok, report
 
 
@@ -54,7 +54,7 @@ def test_a_planted_fault_is_reported_by_the_name_of_its_op(fault: faults.Fault, 
     # gradient rules multiply, add and cast, and the suite adds: such a fault is felt, rightly, in other ops as well
     ops = [name] if name in ("add", "cast", "multiply") else SOME
     with faults.planted(fault) as device:
-        report = conformance(device, ops, subset="thin", modes=["eager"])
+        report = conformance(device, ops, subset="turns", modes=["eager"])
     assert report.failed_ops == {name}, report
     assert name in str(report)
 
@@ -178,7 +178,7 @@ def test_a_gradient_rule_that_is_replayed_with_its_first_operands_is_reported(na
 
 def test_destinations_that_read_zero_are_reported_for_every_op_that_has_one() -> None:
     with faults.planted(faults.destinations_read_zero()) as device:
-        report = conformance(device, SOME, subset="thin", modes=["eager"])
+        report = conformance(device, SOME, subset="turns", modes=["eager"])
         assert report.failed_ops == set(SOME), report
         assert {v.destination for v in report.failures} == {"fresh"}  # only there the engine gets the memory
 

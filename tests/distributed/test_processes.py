@@ -163,8 +163,8 @@ def test_a_process_group_without_its_variables_says_how_to_start_it(monkeypatch:
 
 
 @pytest.mark.slow
-# tests/cli/test_launch.py trains over ranks of firebrick launch
-@pytest.mark.parametrize("launcher", [pytest.param("firebrick launch", marks=pytest.mark.soak), "torchrun"])
+@pytest.mark.soak  # test_launch.py trains over ranks of firebrick launch, and test_cluster.py has torchrun's variables
+@pytest.mark.parametrize("launcher", ["firebrick launch", "torchrun"])
 def test_launchers_start_ranks_that_find_each_other(script: Path, launcher: str) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--master-port", str(free_port()), "--nproc-per-node", "2")
     command = [*LAUNCH, "-n", "2"] if launcher == "firebrick launch" else torchrun

@@ -73,7 +73,10 @@ def test_a_gpt_that_resumes_within_an_epoch_has_the_bits_of_one_that_never_stopp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forgotten", ["optimizer.load_state_dict", "model.set_generator_states", "loader.load_cursor"])
+@pytest.mark.parametrize("forgotten", [
+    "loader.load_cursor",
+    *(pytest.param(f, marks=pytest.mark.soak) for f in ("optimizer.load_state_dict", "model.set_generator_states")),
+])  # fmt: skip
 def test_a_gpt_that_forgets_a_part_of_its_state_has_other_bits(forgotten: str, tmp_path: Path) -> None:
     program = (FOLDER / "char_gpt.py").read_text("utf-8")
     assert program.count(f"self.{forgotten}(") == 1
@@ -121,7 +124,9 @@ def test_patch_tst_forecasts_better_than_the_week_before(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", *(pytest.param(d, marks=pytest.mark.soak) for d in ("numpy", "torch:cpu"))])
 def test_a_speed_is_found_from_recorded_waves_on_every_engine(device: str, tmp_path: Path) -> None:
+    pytest.importorskip(device.partition(":")[0] if "torch" in device else "numpy")
     printed = drawn("wave_equation", tmp_path, device)
     assert numbers(printed, "relative difference of the gradient from finite differences: #")[0] < 1e-7
     first, last, _ = numbers(printed, "misfit of the recordings: # at first, # after # rounds")

@@ -25,7 +25,7 @@ from firebrick.testing import assert_max_traces
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 THREADS = 8
-SECONDS = 0.6  # that threads call at once in each test of that: seven seconds in all
+SECONDS = 0.3  # that threads call at once in each test of that: three seconds in all
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from firebrick import nn
 GROUP = 5
 
 
-@pytest.mark.parametrize("group", [0, 1, 2, *(pytest.param(k, marks=pytest.mark.soak) for k in (3, 4))])
+@pytest.mark.parametrize("group", [0, 1, *(pytest.param(k, marks=pytest.mark.soak) for k in (2, 3, 4))])
 def test_random_networks_train_as_torchs_do(group: int) -> None:
     found = [check(seed) for seed in range(group * GROUP, (group + 1) * GROUP)]
     assert sum(v.ways for v in found) >= GROUP, "most networks can be judged"
@@ -157,10 +157,8 @@ def test_recomputation_without_bound_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_failure_is_shrunk_to_the_layer_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     right = nn.Tanh.forward
     monkeypatch.setattr(nn.Tanh, "forward", lambda self, x: right(self, x) * (1.001 if x.dtype is fb.float32 else 1.0))
-    inner = Part("Residual({})", "Residual({})", (layer("nn.LayerNorm(3)"), layer("nn.Tanh()"), layer("nn.Linear(3, 3)")))
-    net = replace(network("nn.Linear(5, 3)", "nn.ReLU()", "nn.Linear(3, 2)", shape=(4, 5)), parts=(
-        layer("nn.Linear(5, 3)"), layer("nn.ReLU()"), inner, layer("nn.Linear(3, 2)"),
-    ))  # fmt: skip
+    inner = Part("Residual({})", "Residual({})", (layer("nn.LayerNorm(3)"), layer("nn.Tanh()")))
+    net = replace(network(shape=(4, 5)), steps=2, parts=(layer("nn.Linear(5, 3)"), inner))
     least = shrunk(found(net, Way("numpy", "eager")))
     assert least.network.text() == "Chain(nn.Tanh())"
     assert (least.network.steps, least.network.optimizer, least.network.training) == (1, "sgd", False)

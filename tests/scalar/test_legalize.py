@@ -126,9 +126,11 @@ def tried(name: str, sets: dict[str, Capabilities], dtypes: tuple[str, ...], sam
 def test_every_elementwise_entry_keeps_its_values_under_every_capability(name: str) -> None:
     dtypes = ("bool", "int8", "int32", "uint8", "uint32", "float16", "float32", "float64", "int64", "uint64")
     assert tried(name, {"gpu": CONSERVATIVE_GPU}, dtypes, ("special values", "equal shapes", "long", "((3"))
-    assert tried(name, SETS, ("int8", "int32", "uint32", "float32", "bool"), ("special values", "equal shapes", "((3"))
+    turn = crc32(name.encode()) % 2  # each target lacks something in every other op, in turn; soak takes all
+    some = {"cpu": CPU} | dict(list(ALONE.items())[turn::2])
+    assert tried(name, some, ("int8", "int32", "uint32", "float32", "bool"), ("special values", "equal shapes", "((3"))
     if "float64" in RULES[name].dtypes:
-        label = list(IN_WORDS)[crc32(name.encode()) % len(IN_WORDS)]  # in turn; soak takes all
+        label = list(IN_WORDS)[crc32(name.encode()) % len(IN_WORDS)]  # in turn as well
         assert tried(name, {label: IN_WORDS[label]}, ("float64",), ("special values", "equal shapes", "long", "((3"))
 
 

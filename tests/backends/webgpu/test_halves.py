@@ -93,7 +93,11 @@ PRODUCTS: dict[str, tuple[Callable[..., fb.Tensor], tuple[tuple[int, ...], ...]]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+IN_SOAK = ("both transposed", "a stack by a stack", "one of all")
+"""Whose tiles of float32 are compared in each run, in ``test_webgpu_tuning.py``."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak if n in IN_SOAK else ()) for n in PRODUCTS])
 def test_tiles_of_float16_have_the_bits_of_blocks(name: str) -> None:
     function, shapes = PRODUCTS[name]
     drawn = [np.random.default_rng(k).standard_normal(s).astype(np.float16) for k, s in enumerate(shapes)]

@@ -179,8 +179,8 @@ def test_a_launch_has_as_many_groups_and_items_as_can_be_numbered(name: str) -> 
 def test_dtypes_are_those_of_the_signature_and_held_by_the_one_that_is_computed_in(name: str) -> None:
     posed, rng = basic(CASES[name]), np.random.default_rng(1)
     t, avals = posed.case.template, posed.avals()
-    for array, p in t.signature.parameters.items():
-        for other in DTYPES if array in avals else ():
+    for k, (array, p) in enumerate(t.signature.parameters.items()):
+        for turn, other in enumerate(DTYPES if array in avals else (), k):
             if p.dtype is not None:  # type: ignore[union-attr]
                 changed = avals[array]._replace(dtype=dtype(other))
                 problem = TemplateProblem(avals | {array: changed}, posed.integers, posed.alignment, posed.shared_bytes)
@@ -194,7 +194,7 @@ def test_dtypes_are_those_of_the_signature_and_held_by_the_one_that_is_computed_
                 continue
             assert valid or other not in ("float16", "float32")
             assert not valid or other != "float64"
-            if valid and other != "float32":
+            if valid and other != "float32" and turn % 2:  # arrays take turns at the dtypes
                 mixed.agree(rng)
 
 
