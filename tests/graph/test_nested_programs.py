@@ -17,7 +17,7 @@ from nested_programs import drawn, run, truth
 import firebrick as fb
 
 FIRST = int(os.environ.get("NESTED_PROGRAMS_SEED", "0"))
-SIZE, SOAK = 24, 1500
+SIZE, SOAK = 12, 1512
 DEVICES = ("cpu", "numpy", "torch:cpu")
 # how a program runs: around it, and the function itself
 WAYS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Callable[..., Any]]] = {
