@@ -368,7 +368,7 @@ def test_a_cell_without_meaning_is_refused(make: Any, text: str) -> None:
 TRANSFERS = [n for n, c in CELLS.items() if isinstance(c, analog.TransferCompound) and n not in SLOW]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak if n in SHARED else ()) for n in TRANSFERS])
+@pytest.mark.parametrize("name", TRANSFERS)
 def test_transfers_follow_the_sign_of_the_learning_rate(name: str) -> None:
     tiles = [tile_of(CELLS[name]) for _ in range(2)]
     for k in range(15):

@@ -13,7 +13,7 @@ from pathlib import Path
 from zlib import crc32
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 import firebrick as fb
 from firebrick import analog
@@ -139,13 +139,13 @@ def family_deviations(cases):
     counted = [np.concatenate([d.z[d.counted] for d in one if d.counted is not None] or [[]]) for one in cases]
     squares = np.array([np.mean(v**2) for v in counted if len(v)])
     if len(squares) > 2:
-        half = student.ppf(1.0 - FAMILY_WISE / 2.0, len(squares) - 1) * squares.std(ddof=1) / len(squares) ** 0.5
+        half = stdtrit(len(squares) - 1, 1.0 - FAMILY_WISE / 2.0) * squares.std(ddof=1) / len(squares) ** 0.5
         if not abs(squares.mean() - 1.0) <= half:
             found.append(f"the mean of z² over {len(squares)} cases is {squares.mean():.3f}, which is not 1 ± {half:.3f}")
     bounds = [
         np.mean(np.concatenate([d.z.ravel() for d in one if d.random]) ** 2) for one in cases if any(d.random for d in one)
     ]
-    half = student.ppf(1.0 - FAMILY_WISE, len(bounds) - 1) * np.std(bounds, ddof=1) / len(bounds) ** 0.5
+    half = stdtrit(len(bounds) - 1, 1.0 - FAMILY_WISE) * np.std(bounds, ddof=1) / len(bounds) ** 0.5
     if np.mean(bounds) - half > 1.0:
         found.append(f"the mean of all z² is {np.mean(bounds):.3f}, above 1 by more than {half:.3f}")
     return found

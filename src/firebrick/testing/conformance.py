@@ -305,7 +305,7 @@ def conformance(
 
     Example:
         >>> from firebrick.testing import conformance
-        >>> conformance("numpy", ops=["add", "matmul"], dtypes=["float32"]).ok
+        >>> conformance("numpy", ops=["add", "matmul"], dtypes=["float32"], subset="turns").ok
         True
     """
     home = find_device(device)

@@ -69,7 +69,7 @@ class Report:
 
     Example:
         >>> from firebrick.testing import conformance
-        >>> report = conformance("numpy", ops=["add"], dtypes=["float32"])
+        >>> report = conformance("numpy", ops=["add"], dtypes=["float32"], subset="turns")
         >>> report.ok, report.failures
         (True, [])
     """

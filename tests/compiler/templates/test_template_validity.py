@@ -176,7 +176,8 @@ def test_a_launch_has_as_many_groups_and_items_as_can_be_numbered(name: str) -> 
 
 
 @EVERY
-def test_dtypes_are_those_of_the_signature_and_held_by_the_one_that_is_computed_in(name: str) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in turn", "every dtype"])
+def test_dtypes_are_those_of_the_signature_and_held_by_the_one_that_is_computed_in(name: str, every: bool) -> None:
     posed, rng = basic(CASES[name]), np.random.default_rng(1)
     t, avals = posed.case.template, posed.avals()
     for k, (array, p) in enumerate(t.signature.parameters.items()):
@@ -194,7 +195,7 @@ def test_dtypes_are_those_of_the_signature_and_held_by_the_one_that_is_computed_
                 continue
             assert valid or other not in ("float16", "float32")
             assert not valid or other != "float64"
-            if valid and other != "float32" and turn % 2:  # arrays take turns at the dtypes
+            if valid and other != "float32" and (every or turn % 2):  # arrays take turns at the dtypes
                 mixed.agree(rng)
 
 
