@@ -161,6 +161,7 @@ def small_kernels() -> Iterator[None]:
         yield
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("device", "compiled"), PLACES)
 @pytest.mark.parametrize("name", CASES)
 def test_half_precision_rounds_once(name: str, device: str, compiled: bool) -> None:
