@@ -110,3 +110,9 @@ def test_dropout_of_everything_is_refused() -> None:
             fb.dropout(fb.ones(2), p)
     with pytest.raises(fb.DTypeError, match="dropout"):
         fb.dropout(fb.asarray([1, 2]))
+
+
+def test_weights_whose_norm_overflows_are_not_normalised_to_zero() -> None:
+    layer = fb.nn.WeightNorm(fb.nn.Linear(4, 1))
+    layer.direction = fb.nn.Parameter(layer.direction.detach() * 1e30)
+    assert np.isnan(layer.normalized().numpy()).all()

@@ -447,3 +447,12 @@ def test_the_number_of_updates_under_jit_is_answered_with_how_to_update() -> Non
     for use in (lambda o: o.step(), lambda o: o.step + 1):
         with pytest.raises(fb.DataDependentError, match=r"optimizer\.update\(model, gradients\).* optimizer\.counter"):
             fb.jit(use)(optimizer)
+
+
+@pytest.mark.parametrize("make", [optim.Adagrad, optim.Muon])
+def test_squares_of_gradients_that_overflow_are_no_update_of_zero(make: Any) -> None:
+    """The parameter stayed as it was, in Adagrad for good."""
+    model = Bag([np.ones((2, 2), np.float32)])
+    grads = fb.grad(lambda m: fb.sum(m.p[0] * 1e30))(model)
+    make(model, lr=0.1).update(model, grads)
+    assert np.isnan(model.p[0].numpy()).all()

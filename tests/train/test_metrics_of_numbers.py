@@ -72,6 +72,15 @@ def test_r2_of_float32_far_from_0_is_that_of_float64_in_any_order_of_batches(cen
         assert fed(R2Score(), predicted[order], target[order], cuts).compute() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_r2_of_large_and_of_small_numbers_is_that_of_others(scale: float) -> None:
+    """Sums of squares overflowed or were 0, and the worst predictions had an R² of 1."""
+    target = np.asarray([1.0, 2.0, 3.0, 5.0]) * scale
+    for predicted, want in ((target, 1.0), (target[::-1], 1 - 34 / 8.75), (target * 1e-9, 1 - 39 / 8.75)):
+        narrow = [a.astype(np.float32) for a in (predicted, target)]
+        assert fed(R2Score(), *narrow, (0, 3, 4)).compute() == pytest.approx(want, rel=1e-5)
+
+
 def test_r2_of_a_constant_target_is_one_if_exact_and_else_zero() -> None:
     constant = np.full(4, 2.0)
     assert fed(R2Score(), constant, constant, (0, 1, 4)).compute() == 1.0

@@ -7,6 +7,7 @@ to a constant.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from firebrick.core.autocast import NARROW
 from firebrick.core.dtypes import finfo, int64
@@ -41,6 +42,7 @@ from firebrick.functions.elementwise import (
 from firebrick.functions.indexing import take_along_axis
 from firebrick.functions.movement import broadcast_to
 from firebrick.functions.normalisation import log_softmax
+from firebrick.functions.scaled import divisor
 from firebrick.functions.special import lgamma
 from firebrick.functions.statistical import sum as sum_
 from firebrick.functions.utility import all as all_
@@ -290,7 +292,7 @@ class _Classes(Distribution):
             if weights.device.engine != "meta" and weights.size:
                 check_values(lambda: greater(sum_(weights.detach(), axis=-1), 0.0), lambda: _without_weight(name, weights))
             self._weights: Tensor | None = weights
-            total = log(sum_(weights, axis=-1, keepdims=True))
+            total = log(divisor(sum_(weights, axis=-1, keepdims=True)))
             none = equal(weights, 0.0)  # has no gradient of its own here: ``_log_of_weights``
             self.logits = where(none, -math.inf, log(where(none, 1.0, weights)) - total)
         else:
@@ -313,11 +315,11 @@ class _Classes(Distribution):
     def _log_of_weights(self, weights: Tensor) -> Tensor:
         """The logarithm of weights of this distribution, [...], over their sum."""
         assert self._weights is not None
-        return log(weights) - log(sum_(self._weights, axis=-1))
+        return log(weights) - log(divisor(sum_(self._weights, axis=-1)))
 
     def _entropy(self) -> Tensor:
         if self._weights is not None:  # whose slope is steep and finite where a weight is 0
-            p = self._weights / sum_(self._weights, axis=-1, keepdims=True)
+            p = self._weights / divisor(sum_(self._weights, axis=-1, keepdims=True))
             lowest = float(finfo(self.dtype).smallest_normal)
             return -sum_(p * log(where(equal(p, 0.0), lowest, p)), axis=-1)
         possible = isfinite(self.logits)
@@ -414,14 +416,15 @@ class Multinomial(_Classes):
         possible = logical_and(each, equal(sum_(x, axis=-1), float(self.n)))
         k = where(possible[..., None], x, 0.0)
         n, weights = float(self.n), self._weights
-        mean = n * (self.probabilities if weights is None else weights / sum_(weights, axis=-1, keepdims=True))
+        total: Any = None if weights is None else divisor(sum_(weights, axis=-1, keepdims=True))
+        mean = n * (self.probabilities if weights is None else weights / total)
         near = comparable(k, mean)  # whose terms would cancel with those of n
         few = where(near, 0.0, k)
         if weights is None:
             each = _of_log(few, self.logits)
         else:
             none = equal(few, 0.0)
-            each = where(none, 0.0, few * log(where(none, 1.0, weights))) - few * log(sum_(weights, axis=-1, keepdims=True))
+            each = where(none, 0.0, few * log(where(none, 1.0, weights))) - few * log(total)
         if self.n < 16:
             return where(possible, math.lgamma(n + 1.0) + sum_(each - lgamma(few + 1.0), axis=-1), -math.inf)
         of_large = log_poisson(where(near, k, 16.0), where(near, mean, 16.0))

@@ -22,6 +22,7 @@ from firebrick.functions.elementwise import (
     square,
     where,
 )
+from firebrick.functions.scaled import divisor
 from firebrick.functions.special import digamma, lgamma
 from firebrick.functions.statistical import sum as sum_
 from firebrick.functions.utility import all as all_
@@ -255,7 +256,7 @@ def _beta(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 @in_float32
 def _beta_mean(a: Tensor, b: Tensor) -> Tensor:
-    return a / (a + b)
+    return a / divisor(a + b)
 
 
 @in_float32
@@ -282,7 +283,7 @@ def _dirichlet(x: Tensor, alpha: Tensor) -> Tensor:
 
 @in_float32
 def _dirichlet_mean(alpha: Tensor) -> Tensor:
-    return alpha / sum_(alpha, axis=-1, keepdims=True)
+    return alpha / divisor(sum_(alpha, axis=-1, keepdims=True))
 
 
 @in_float32

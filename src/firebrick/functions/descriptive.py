@@ -12,7 +12,7 @@ from firebrick.functions.axes import Axis, operand
 from firebrick.functions.elementwise import clip
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
-from firebrick.functions.scaled import norm
+from firebrick.functions.scaled import divisor, norm
 from firebrick.functions.statistical import mean, sum
 from firebrick.functions.utility import diff
 
@@ -47,7 +47,7 @@ def average(x: Tensor, /, axis: Axis = None, *, weights: Tensor | None = None, k
                 op="average",
             )
         weights = broadcast_to(reshape(weights, tuple(d if i in axes else 1 for i, d in enumerate(x.shape))), x.shape)
-    return sum(x * weights, axis=axes, keepdims=keepdims) / sum(weights, axis=axes, keepdims=keepdims)
+    return sum(x * weights, axis=axes, keepdims=keepdims) / divisor(sum(weights, axis=axes, keepdims=keepdims))
 
 
 def _centred(where: str, x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def corrcoef(x: Tensor, /) -> Tensor:
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     centred = _centred("corrcoef", x)
-    unit = centred / norm(centred, 1, True)  # squares of large and small numbers would overflow and underflow
+    unit = centred / divisor(norm(centred, 1, True))  # squares of large and small numbers would overflow and underflow
     found = clip(matmul(unit, matrix_transpose(unit)), -1.0, 1.0)
     return reshape(found, ()) if x.ndim == 1 else found
 

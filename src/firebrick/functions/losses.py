@@ -38,6 +38,7 @@ from firebrick.functions.indexing import in_default_int, take, take_along_axis
 from firebrick.functions.movement import expand_dims, reshape, squeeze
 from firebrick.functions.normalisation import log_softmax
 from firebrick.functions.parts import check_divisor
+from firebrick.functions.scaled import divisor
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as sum_
 from firebrick.functions.utility import any as any_
@@ -225,7 +226,7 @@ def divisor_of_labels(labels: Tensor, weight: Tensor | None, ignore_index: int |
 def _divided(total: Tensor, weights: Tensor) -> Tensor:
     """total / weights; 0 where nothing weighed anything."""
     none = equal(weights, 0.0)
-    return where(none, 0.0, total) / where(none, 1.0, weights)
+    return where(none, 0.0, total) / divisor(where(none, 1.0, weights))
 
 
 @in_wide_float32

@@ -19,8 +19,10 @@ from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import broadcast_to
+from firebrick.functions.scaled import divisor
 from firebrick.ops import OPS
 from firebrick.ops.declare import size_of
+from firebrick.ops.normalisation import inverse_spread
 
 
 @answers_arguments
@@ -167,10 +169,10 @@ def _by_statistics(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float
 ) -> Tensor:  # fmt: skip
     """Batch norm by statistics that are given, all checked."""
-    spread = by_channel(variance, x) + eps
-    root: Tensor = OPS["sqrt"](spread)
-    scale = 1.0 / root if weight is None else by_channel(weight, x) / root
-    y = (x - by_channel(mean, x)) * scale
+    scale = inverse_spread(by_channel(variance, x), eps)
+    if weight is not None:
+        scale = by_channel(weight, x) * scale
+    y: Tensor = (x - by_channel(mean, x)) * scale
     return y if bias is None else y + by_channel(bias, x)
 
 
@@ -295,7 +297,7 @@ def local_response_norm(
     rows = (x * x).reshape(x.shape[0], 1, x.shape[1], -1)
     params = {"kernel": (size, 1), "stride": (1, 1), "padding": ((size // 2, (size - 1) // 2), (0, 0))}
     around: Tensor = bind(OPS["avg_pool"], (rows,), params)
-    found: Tensor = x / (around.reshape(x.shape) * alpha + k) ** beta
+    found: Tensor = x / divisor(around.reshape(x.shape) * alpha + k) ** beta
     return found
 
 

@@ -36,13 +36,13 @@ def norm(x: Tensor, axis: Axis, keepdims: bool, p: float = 2.0) -> Tensor:
     """
     axes = normalize_axes(axis, x.ndim, "norm")
     if p == 2.0 and x.dtype.kind != "complex":
-        unit = _unit(x, axes)
+        unit = unit_of(x, axes)
         parts = x / unit
         found = root(reduce("sum", parts * parts, axes, keepdims))
         return found * _shaped(unit, found)
     size = abs_(x)
     none = equal(size, 0.0)
-    unit = _unit(size, axes) if p > 0.0 else _unit(where(none, inf, size), axes, "min")
+    unit = unit_of(size, axes) if p > 0.0 else unit_of(where(none, inf, size), axes, "min")
     powers = where(none, 0.0 if p > 0.0 else inf, pow_(where(none, 1.0, size / unit), p))
     total = reduce("sum", powers, axes, keepdims)
     none = equal(total, 0.0)
@@ -62,7 +62,7 @@ def variance(centred: Tensor, axes: tuple[int, ...], keepdims: bool, count: floa
         count: Number of elements, or what stands for it: a tensor where zeros fill up.
         spread: Whether the root is wanted.
     """
-    unit = _unit(centred, axes) if spread else None
+    unit = unit_of(centred, axes) if spread else None
     c = centred if unit is None else centred / unit
     mean = reduce("sum", c, axes, keepdims) / count
     taken = minimum(mean * mean, float(limits(c.dtype).max))  # an infinite sum of squares stays infinite
@@ -70,7 +70,12 @@ def variance(centred: Tensor, axes: tuple[int, ...], keepdims: bool, count: floa
     return found if unit is None else root(found) * _shaped(unit, found)
 
 
-def _unit(x: Tensor, axes: tuple[int, ...], kind: str = "max") -> Tensor:
+def divisor(total: Tensor) -> Tensor:
+    """A sum to divide by; NaN where it overflowed, since a quotient by infinity is 0, whatever is divided."""
+    return total + (total - total)
+
+
+def unit_of(x: Tensor, axes: tuple[int, ...], kind: str = "max") -> Tensor:
     """The largest |x| (or the smallest) as a normal number, with reduced axes of size 1; 1 for nothing."""
     x = x.detach()
     if any(not x.shape[a] for a in axes):

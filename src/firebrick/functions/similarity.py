@@ -17,12 +17,13 @@ from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, clip, equal, logaddexp, logical_or, minimum, sqrt, where
+from firebrick.functions.elementwise import astype, clip, equal, logaddexp, logical_or, minimum, where
 from firebrick.functions.losses import check_positive, check_reduction, operands, reduce_loss
 from firebrick.functions.movement import broadcast_to
-from firebrick.functions.scaled import norm
+from firebrick.functions.scaled import divisor, norm
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
+from firebrick.ops.normalisation import inverse_spread
 
 
 @in_float32
@@ -95,8 +96,9 @@ def cosine_embedding_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: fl
         )
     _check_signs(name, sign)
     least = 1e-12  # added to the squares, so that no vector is too short
-    scale = sqrt((sum_(x1 * x1, axis=-1) + least) * (sum_(x2 * x2, axis=-1) + least))
-    cosine = sum_(x1 * x2, axis=-1) / scale
+    cosine = sum_(x1 * x2, axis=-1)
+    for x in (x1, x2):
+        cosine = cosine * inverse_spread(sum_(x * x, axis=-1), least)
     return reduce_loss(where(sign > 0, 1.0 - cosine, clip(cosine - margin, 0.0)), reduction)
 
 
@@ -222,7 +224,7 @@ def soft_margin_loss(x: Tensor, sign: Tensor, /, *, reduction: str = "mean") -> 
 
 def _norm(x: Tensor, axis: int, least: float) -> Tensor:
     """The Euclidean norm along an axis, kept, at least ``least``; where it is less, no gradient passes."""
-    return clip(norm(x, axis, True), least)
+    return divisor(clip(norm(x, axis, True), least))
 
 
 def _distance(a: Tensor, b: Tensor, p: float, eps: float) -> Tensor:

@@ -15,9 +15,10 @@ from firebrick.core.dtypes import float32
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Op, Operand
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype, rsqrt
+from firebrick.functions.elementwise import astype
 from firebrick.functions.normalisation import by_channel
 from firebrick.functions.statistical import sum as sum_
+from firebrick.ops.normalisation import inverse_spread
 
 
 class Joint(Protocol):
@@ -74,7 +75,7 @@ def joint_batch_norm(
     mean = joint_sum(sum_(values, axis=axes), at, x.shape[0]) / float(count)
     centred = values - by_channel(mean, x)
     var = joint_sum(sum_(centred * centred, axis=axes), at, x.shape[0]) / float(count)
-    y = astype(centred * by_channel(rsqrt(var + eps), x), x.dtype, copy=False)
+    y = astype(centred * by_channel(inverse_spread(var, eps), x), x.dtype, copy=False)
     if weight is not None:
         y = y * by_channel(weight, x)
     if bias is not None:

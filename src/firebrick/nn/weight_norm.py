@@ -11,6 +11,7 @@ from firebrick.core.other_arguments import answers_arguments
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import sqrt
+from firebrick.functions.scaled import divisor
 from firebrick.functions.statistical import sum as sum_of
 from firebrick.nn.module import Module
 from firebrick.nn.parameter import Parameter
@@ -113,4 +114,4 @@ def weight_norm(layer: Module, name: str = "weight", axis: int | None = 0) -> We
 
 def _norm(weight: Tensor, axis: int | None) -> Tensor:
     others = tuple(i for i in range(weight.ndim) if i != axis)
-    return sqrt(sum_of(weight * weight, axis=others, keepdims=True))
+    return divisor(sqrt(sum_of(weight * weight, axis=others, keepdims=True)))

@@ -38,9 +38,9 @@ Rule = Callable[..., tuple[int, ...]]
 
 
 def _inverse(build: Build, variance: int, eps: float) -> int:
-    """1 / √(variance + eps)."""
-    spread = build(sqrt, build(add, variance, build.constant(eps, variance)))
-    return build(divide, build.constant(1.0, variance), spread)
+    """1 / √(variance + eps) as √v / v, which is NaN of a variance that overflowed."""
+    v = build(add, variance, build.constant(eps, variance))
+    return build(divide, build(sqrt, v), v)
 
 
 def _one_a_mean(shape: Shape, weight: Shape, axes: tuple[int, ...]) -> bool:

@@ -112,6 +112,16 @@ def _centred(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
     return centred, mu + lost, np.mean(centred * centred, **over)
 
 
+def inverse_spread(variance: Any, eps: Any, root: Any = sqrt) -> Any:
+    """1 / √(variance + eps) as √v / v, which is NaN, not 0, of a variance that overflowed: 0 would make any row zeros."""
+    v = variance + eps
+    return root(v) / v
+
+
+def _inverse(variance: Array, eps: float) -> Array:
+    return np.asarray(inverse_spread(variance, np.asarray(eps, variance.dtype), np.sqrt))
+
+
 def _infer_layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Aval:
     if not x.shape or weight.shape != x.shape[-1:] or bias.shape != x.shape[-1:]:
         raise ShapeError(
@@ -134,18 +144,18 @@ def _layer_norm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 def _standardised(x: Any, eps: float) -> tuple[Any, Any]:
     last = len(x.shape) - 1
     centred = x - _along(mean, x, last)
-    spread = sqrt(_along(mean, centred * centred, last) + eps)
-    return centred / spread, spread
+    inverse = inverse_spread(_along(mean, centred * centred, last), eps)
+    return centred * inverse, inverse
 
 
 def _layer_norm_vjp(g: Any, r: Any) -> Any:
     x, weight = r.inputs[:2]
     last = len(x.shape) - 1
-    h, spread = _standardised(x, r.params["eps"])
+    h, inverse = _standardised(x, r.params["eps"])
     gx = None
     if r.needs[0]:
         gh = g * weight
-        gx = (gh - _along(mean, gh, last) - h * _along(mean, gh * h, last)) / spread
+        gx = (gh - _along(mean, gh, last) - h * _along(mean, gh * h, last)) * inverse
     gw = sum_to(g * h, weight.shape) if r.needs[1] else None
     return gx, gw, sum_to(g, weight.shape) if r.needs[2] else None
 
@@ -171,7 +181,7 @@ def _layer_norm_scale(x: Array, weight: Array, bias: Array, *, eps: float) -> Ar
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     """(x - mean) / √(variance + eps) · weight + bias over the last axis, with the biased variance."""
     centred, _, var = _centred(x, (-1,))
-    return np.asarray(centred / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias)
+    return np.asarray(centred * _inverse(var, eps) * weight + bias)
 
 
 def _stats(x: Any, axes: tuple[int, ...]) -> Aval:
@@ -244,7 +254,7 @@ def _statistics(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
 
 def _standardize_simple(x: Any, weight: Any, bias: Any, *, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
     centred, mu, var = _statistics(x, axes)
-    return centred / sqrt(var + eps) * weight + bias, mu, var
+    return centred * inverse_spread(var, eps) * weight + bias, mu, var
 
 
 def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, ...]:
@@ -265,7 +275,7 @@ def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int,
 def standardize(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """(x - mean) / √(variance + eps) · weight + bias over ``axes``, the mean, and the biased variance."""
     centred, mu, var = _centred(x, axes)
-    return centred / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias, mu, var
+    return centred * _inverse(var, eps) * weight + bias, mu, var
 
 
 def _infer_standardize_gradient(
@@ -295,7 +305,7 @@ def _standardize_gradient_simple(
     g: Any, x: Any, weight: Any, mu: Any, variance: Any, *, axes: tuple[int, ...], eps: float
 ) -> tuple[Any, Any, Any]:
     over: dict[str, Any] = {"axes": axes, "keepdims": True}
-    inverse = 1.0 / sqrt(variance + eps)
+    inverse = inverse_spread(variance, eps)
     h = (x - mu) * inverse
     u = g * weight
     gx = (u - mean(u, **over) - h * mean(u * h, **over)) * inverse
@@ -308,7 +318,7 @@ def _standardize_gradient_vjp(cotangents: Any, r: Any) -> Any:
     a, b, d = cotangents
     g, x, weight, mu, variance = r.inputs
     over: dict[str, Any] = {"axes": r.params["axes"], "keepdims": True}
-    i = 1.0 / sqrt(variance + r.params["eps"])
+    i = inverse_spread(variance, r.params["eps"])
     cube = i * i * i
     c, u = x - mu, g * weight
     mean_a, mean_ac, mean_u, mean_uc = mean(a, **over), mean(a * c, **over), mean(u, **over), mean(u * c, **over)
@@ -355,7 +365,7 @@ def standardize_gradient(
     g: Array, x: Array, weight: Array, mean: Array, variance: Array, *, axes: tuple[int, ...], eps: float
 ) -> tuple[Array, Array, Array]:
     """What standardize sends a cotangent of its first result to: x, weight and bias, at its mean and variance."""
-    inverse = 1 / np.sqrt(variance + np.asarray(eps, x.dtype))
+    inverse = _inverse(variance, eps)
     h = (x - mean) * inverse
     u = g * weight
     over: dict[str, Any] = {"axis": axes, "keepdims": True, "dtype": x.dtype}
@@ -385,7 +395,7 @@ def _rms_norm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 def _rms_norm_vjp(g: Any, r: Any) -> Any:
     x, weight = r.inputs
     last = len(x.shape) - 1
-    inverse = 1.0 / sqrt(_along(mean, x * x, last) + r.params["eps"])
+    inverse = inverse_spread(_along(mean, x * x, last), r.params["eps"])
     by_place = g * x
     gx = None
     if r.needs[0]:
@@ -395,7 +405,7 @@ def _rms_norm_vjp(g: Any, r: Any) -> Any:
 
 
 def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:
-    return x / sqrt(_along(mean, x * x, len(x.shape) - 1) + eps) * weight
+    return x * inverse_spread(_along(mean, x * x, len(x.shape) - 1), eps) * weight
 
 
 @register(
@@ -409,4 +419,4 @@ def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:
 def rms_norm(x: Array, weight: Array, *, eps: float) -> Array:
     """x / √(mean(x²) + eps) · weight over the last axis."""
     square = np.mean(x * x, -1, keepdims=True, dtype=x.dtype)
-    return np.asarray(x / np.sqrt(square + np.asarray(eps, x.dtype)) * weight)
+    return np.asarray(x * _inverse(square, eps) * weight)

@@ -273,13 +273,21 @@ def _sums_of_exp(x: Array, axis: int, reverse: bool) -> tuple[Array, Array]:
 
 
 def _logsumexp_vjp(g: Any, r: Any) -> Any:
-    """∂/∂x[i] = p[i] · s[i], where p[i] = exp(x[i] - y[i]), and s[i] = g[i] + (1 - p[i+1])·s[i+1].
+    """∂/∂x[i] = p[i] · s[i], where p[i] is the part of element i in its sum, and s[i] = g[i] + (1 - p[i+1])·s[i+1].
 
-    p[i] is the part of element i in its sum; 1 - p[i+1] is that of all elements before i+1 in theirs.
+    1 - p[i+1] is the part of all elements before i+1 in their sum. Sums are of exponentials less the running maximum, since
+    exp(x[i] - y[i]) is not the part where |y| is so large that its rounding is no small part of log 2.
     """
-    x, y = r.inputs[0], r.outputs[0]
-    part = exp(where(equal(x, y), 0.0, x - y))
-    ahead = linear_recurrence(1.0 - part, g, axis=r.params["axis"], reverse=not r.params["reverse"], shifted=True)
+    (x,) = r.inputs
+    axis, reverse = r.params["axis"], r.params["reverse"]
+    if not x.shape[axis]:
+        return (g,)
+    top, _ = cumulative_max(x.detach(), axis=axis, reverse=reverse)
+    before = _moved(top, axis, -1 if reverse else 1)
+    lines = exp(where(equal(x, top), 0.0, x - top))
+    decay = exp(where(equal(before, top), 0.0, before - top))
+    part = lines / linear_recurrence(decay, lines, axis=axis, reverse=reverse, shifted=False)
+    ahead = linear_recurrence(1.0 - part, g, axis=axis, reverse=not reverse, shifted=True)
     return (part * ahead,)
 
 
@@ -293,7 +301,7 @@ def _logsumexp_scale(x: Array, *, axis: int, reverse: bool) -> Array:
     return np.asarray(np.maximum(np.abs(top + np.log(total)), largest))
 
 
-@_scan(_logsumexp_vjp, fold="logsumexp", residuals=("inputs", "outputs"), kind="floating", dtypes=FLOATS, samples=_samples(),
+@_scan(_logsumexp_vjp, fold="logsumexp", residuals=("inputs",), kind="floating", dtypes=FLOATS, samples=_samples(),
        tolerance=4, scale=_logsumexp_scale)  # fmt: skip
 def cumulative_logsumexp(x: Array, *, axis: int, reverse: bool) -> Array:
     """log Σ exp of the elements along an axis up to each of them, without overflow."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu, sqrt
+from firebrick.functions.scaled import divisor
 from firebrick.optim.checks import check_settings
 from firebrick.optim.groups import Rows
 from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated
@@ -132,7 +133,7 @@ class Adagrad(Optimizer):
     def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         g = self.decayed(p, g, settings.weight_decay)
         v = held[0] + g * g
-        return p - g / (sqrt(v) + self._constant(settings.eps, p)) * scalars[0], [v]
+        return p - g / divisor(sqrt(v) + self._constant(settings.eps, p)) * scalars[0], [v]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import clip, sqrt
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose
+from firebrick.functions.scaled import divisor
 from firebrick.functions.statistical import sum as sum_
 from firebrick.optim.adam import check_betas
 from firebrick.optim.checks import check_settings
@@ -138,7 +139,7 @@ def newton_schulz(
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = matrix_transpose(x)
-    x = x / clip(sqrt(sum_(x * x)), eps)
+    x = x / divisor(clip(sqrt(sum_(x * x)), eps))
     a, b, c = coefficients
     for _ in range(steps):
         gram = matmul(x, matrix_transpose(x))

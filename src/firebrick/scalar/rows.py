@@ -56,15 +56,21 @@ def statistics(x: Expr, count: int) -> tuple[Expr, Expr]:
     return mean, average(centred * centred, count)
 
 
+def _inverse(variance: Expr, eps: float) -> Expr:
+    """1 / √(variance + eps) as √v / v, which is NaN of a variance that overflowed."""
+    v = variance + eps
+    return sqrt(v) / v
+
+
 def layer_norm(x: Expr, weight: Expr, bias: Expr, count: int, eps: float) -> Expr:
     """(x - mean) / √(variance + eps) · weight + bias."""
     mean, variance = statistics(x, count)
-    return (x - mean) * (1.0 / sqrt(variance + eps)) * weight + bias
+    return (x - mean) * _inverse(variance, eps) * weight + bias
 
 
 def rms_norm(x: Expr, weight: Expr, count: int, eps: float) -> Expr:
     """x / √(mean x² + eps) · weight."""
-    return x * (1.0 / sqrt(average(x * x, count) + eps)) * weight
+    return x * _inverse(average(x * x, count), eps) * weight
 
 
 def first_extreme(kind: str, x: Expr, position: Expr) -> Expr:

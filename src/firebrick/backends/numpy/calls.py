@@ -21,6 +21,7 @@ from firebrick.core.rounding import NARROW, WIDE
 from firebrick.ops.declare import size_of
 from firebrick.ops.indexing import check_indices
 from firebrick.ops.movement import key_of
+from firebrick.ops.normalisation import inverse_spread
 from firebrick.ops.reduction import PAIRWISE
 
 Operands = tuple[Aval, ...]
@@ -192,7 +193,7 @@ def _layer_norm(x: Aval, weight: Aval, bias: Aval, *, eps: float) -> Kernel | No
         x = rows(x)
         y = x - total(x, (-1,), dtype, None, True) / count
         y -= total(y, (-1,), dtype, None, True) / count  # what the mean's rounding lost
-        y /= np.sqrt(total(y * y, (-1,), dtype, None, True) / count + least)
+        y *= inverse_spread(total(y * y, (-1,), dtype, None, True) / count, least, np.sqrt)
         y *= weight
         y += bias
         return y

@@ -18,7 +18,7 @@ from firebrick.backends.numpy.sorting import sort, sort_values, top_k
 from firebrick.backends.numpy.special import erf, erfinv, gelu, gelu_gradient, i0, i1
 from firebrick.ops.attention import attention
 from firebrick.ops.declare import Array
-from firebrick.ops.normalisation import layer_norm, log_softmax, softmax
+from firebrick.ops.normalisation import inverse_spread, layer_norm, log_softmax, softmax
 from firebrick.ops.normalisation import standardize_gradient as gradient_of_standardize
 
 
@@ -53,7 +53,7 @@ def standardize(x: Array, weight: Array, bias: Array, *, axes: Any, eps: float) 
     lost = np.mean(y, axes, keepdims=True, dtype=x.dtype)  # what the mean's rounding left
     y -= lost
     var = np.mean(y * y, axes, keepdims=True, dtype=x.dtype)
-    y *= weight / np.sqrt(var + np.asarray(eps, x.dtype))
+    y *= inverse_spread(var, np.asarray(eps, x.dtype), np.sqrt) * weight
     y += bias
     return y, mean + lost, var
 
@@ -67,16 +67,15 @@ def standardize_gradient(
         found: tuple[Array, Array, Array] = gradient_of_standardize.reference(g, x, weight, mean, variance, axes=axes, eps=eps)
         return found
     over: dict[str, Any] = {"axis": axes, "keepdims": True, "dtype": x.dtype}
-    inverse = 1 / np.sqrt(variance + np.asarray(eps, x.dtype))
+    inverse = inverse_spread(variance, np.asarray(eps, x.dtype), np.sqrt)
     c = x - mean
     by_place = g * c
     total, along = np.sum(g, **over), np.sum(by_place, **over) * inverse
-    scale = weight * inverse
     share = np.asarray(1 / (x.size / total.size), x.dtype) if total.size else x.dtype.type(0)
-    gx = np.multiply(g, scale, out=by_place)
-    c *= along * inverse * scale * share
+    gx = np.subtract(g, total * share, out=by_place)
+    c *= along * inverse * share
     gx -= c
-    gx -= scale * total * share
+    gx *= weight * inverse
     axes = tuple(i for i in range(x.ndim) if i < lead or weight.shape[i - lead] == 1)
     small = (np.sum(s, axes, dtype=x.dtype).reshape(weight.shape) for s in (along, total))
     return gx, *small

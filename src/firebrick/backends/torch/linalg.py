@@ -142,7 +142,11 @@ def pinv(x: Any, rtol: Any) -> Any:
 def expm(x: Any) -> Any:
     """The matrix exponential."""
     _check_finite("expm", x)
-    return torch.linalg.matrix_exp(x.contiguous())  # it views stacks, whatever their strides
+    if not x.numel():
+        return x.clone()
+    norm = x.abs().sum(-2, keepdim=True).amax(-1, keepdim=True)
+    # it views stacks, whatever their strides, and gives the identity where the norm is infinite
+    return torch.linalg.matrix_exp(x.contiguous()) + (norm - norm)
 
 
 def fft(x: Any, *, axes: Any, norm: str, inverse: bool) -> Any:

@@ -5,13 +5,13 @@ PyTorch reads an empty tuple of axes as "all of them", the op table as "none": e
 
 from __future__ import annotations
 
-from math import prod as product
+import math
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from firebrick.backends.torch.precision import HALVES, Kernel, in_float32, in_float32_on_cpu
+from firebrick.ops.normalisation import inverse_spread
 
 Axes = tuple[int, ...]
 
@@ -43,7 +43,7 @@ def prod(x: Any, *, axes: Axes, keepdims: bool) -> Any:
     if not axes:
         return x.clone()
     kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.permute(*kept, *axes).reshape([*(x.shape[i] for i in kept), product(x.shape[i] for i in axes)])
+    rows = x.permute(*kept, *axes).reshape([*(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)])
     wide = _ACCUMULATE.get(x.dtype, x.dtype)
     if x.device.type == "mps" and wide in (torch.float64, torch.complex128):
         wide = x.dtype
@@ -205,7 +205,16 @@ def _normalised(kernel: Any) -> Kernel:
 @in_float32_on_cpu
 def layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     """PyTorch's over the last axis."""
-    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps) if x.numel() else x.clone()
+    if not x.numel():
+        return x.clone()
+    y, _, inverse = torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
+    return _not_of_infinity(y, inverse)
+
+
+def _not_of_infinity(y: Any, inverse: Any) -> Any:
+    """y, NaN where 1 / √(variance + eps) is 0, since the variance overflowed. On a CPU, a look at the factors is less work than
+    a pass over y."""
+    return y if y.device.type == "cpu" and bool(inverse.all()) else y.add_(0.0 / inverse)
 
 
 def _flat(x: Any) -> Any:
@@ -223,14 +232,15 @@ def standardize(x: Any, weight: Any, bias: Any, *, axes: Any, eps: float) -> tup
     if axes == (0, *range(2, x.ndim)) and weight.shape == bias.shape == by_channel and n > 1 and x.dtype not in HALVES:
         mean, var = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
         # with momentum 1 the running statistics become those of the batch
-        y = torch.native_batch_norm(x.contiguous(), _flat(weight), _flat(bias), mean, var, True, 1.0, eps)[0]
+        y, _, inverse = torch.native_batch_norm(x.contiguous(), _flat(weight), _flat(bias), mean, var, True, 1.0, eps)
+        y = _not_of_infinity(y, inverse.reshape(by_channel))
         return y, mean.reshape(by_channel), var.mul_((n - 1) / n).reshape(by_channel)
     mean = x.mean(axes, keepdim=True)
     centred = x - mean
     lost = centred.mean(axes, keepdim=True)  # by rounding the mean
     centred -= lost
     var = centred.square().mean(axes, keepdim=True)
-    return torch.addcmul(bias, centred, weight / torch.sqrt(var + eps)), mean + lost, var
+    return torch.addcmul(bias, centred, inverse_spread(var, eps, torch.sqrt) * weight), mean + lost, var
 
 
 def standardize_gradient(
@@ -241,7 +251,7 @@ def standardize_gradient(
         wide = standardize_gradient(*(t.float() for t in (g, x, weight, mean, variance)), axes=axes, eps=eps)
         return wide[0].to(x.dtype), wide[1].to(x.dtype), wide[2].to(x.dtype)
     by_channel = (1, *x.shape[1:2], *[1] * (x.ndim - 2))
-    inverse = torch.rsqrt(variance + eps)
+    inverse = inverse_spread(variance, eps, torch.sqrt)
     if axes == (0, *range(2, x.ndim)) and weight.shape == by_channel and x.numel():
         flat = (_flat(weight), None, None, _flat(mean), _flat(inverse))
         found = torch.ops.aten.native_batch_norm_backward(
@@ -258,7 +268,7 @@ def standardize_gradient(
 @in_float32
 def rms_norm(x: Any, weight: Any, *, eps: float) -> Any:
     """Half precision in float32, as the sum of squares may overflow where the mean does not."""
-    return x * (torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight)
+    return x * (inverse_spread(x.square().mean(-1, keepdim=True), eps, torch.sqrt) * weight)
 
 
 KERNELS: dict[str, Kernel] = {

@@ -15,6 +15,7 @@ from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.movement import reshape
+from firebrick.functions.scaled import unit_of
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as sum_
 from firebrick.train.errors import UndefinedMetricWarning
@@ -149,13 +150,16 @@ class R2Score(Metric):
         first = rows[:1]  # taken off before the mean: neither large nor equal targets are rounded in it
         rows = rows - first
         middle = mean(rows, axis=0)
-        off = rows - middle
-        error = reshape(error, rows.shape)
-        self.keep(target.shape[0], first[0], middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
+        found = [first[0], middle]
+        for x in (rows - middle, reshape(error, rows.shape)):
+            unit = unit_of(x, (0,))  # squares of large and small numbers would overflow and underflow
+            x = x / unit
+            found += [sum_(x * x, axis=0), unit[0]]
+        self.keep(target.shape[0], *found)
 
     def add(self, values: Sequence[Array], samples: int) -> None:
-        first, middle, spread, residual = (v.astype(np.float64) for v in values)
-        totals = self.totals
+        first, middle, spread, unit, residual, unit_of_errors = (v.astype(np.float64) for v in values)
+        spread, residual, totals = spread * unit**2, residual * unit_of_errors**2, self.totals
         before, after = totals["samples"], totals["samples"] + samples
         step = first + middle - totals["mean"]
         totals["mean"] = totals["mean"] + step * (samples / after)
