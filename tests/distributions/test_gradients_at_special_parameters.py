@@ -62,3 +62,19 @@ def test_the_divergence_of_laplace_distributions_curves_where_they_are_equal(dev
     assert fb.grad(divergence)(on(device, 0.0)).tolist() == [0.0]
     # |m| / q + s / q · exp(-|m| / s) has the second derivative 1 / (s · q) at 0
     np.testing.assert_allclose(fb.hessian(divergence)(on(device, 0.0)).numpy(), [[1 / (2.0 * 3.0)]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_divergences_of_distributions_far_apart_have_their_gradients(device: str) -> None:
+    """In float32 that of a Poisson distribution with mean 1e-10 from one with mean 1 had the slope 0 by its mean, in place of
+    -23, and that of Laplace distributions 1e8 scales apart the slope 0 by the scale."""
+    rates = [(1e-10, 1.0), (1e-4, 1e4), (1e8, 1e-8), (3.0, 4.0), (1.0, 1.0001)]
+    p, q = (fb.asarray(np.array(r, np.float32), device=device) for r in zip(*rates, strict=True))
+    slope = fb.grad(lambda p: fb.sum(d.kl_divergence(d.Poisson(p), d.Poisson(q))))(p).numpy()
+    wide = [t.numpy().astype(np.float64) for t in (p, q)]
+    np.testing.assert_allclose(slope, np.log(wide[0] / wide[1]), rtol=1e-5)
+    apart = np.array([1e8, 1e5, 3.0, 0.5], np.float32)
+    first, second = (fb.asarray(np.full(4, v, np.float32), device=device) for v in (1.0, 2.0))
+    far = d.Laplace(fb.asarray(apart, device=device), second)
+    slope = fb.grad(lambda s: fb.sum(d.kl_divergence(d.Laplace(s * 0.0, s), far)))(first).numpy()
+    np.testing.assert_allclose(slope, -1.0 + np.exp(-apart) * (1 + apart) / 2, rtol=1e-5)

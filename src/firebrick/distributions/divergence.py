@@ -47,7 +47,8 @@ def _laplace(p: Any, q: Any) -> Any:
     apart, ratio = p.loc - q.loc, p.scale / q.scale
     apart = where(less(apart, 0.0), -apart, apart)  # abs has the slope 0 at 0, and with it the second derivative would be 0
     steps = apart / p.scale
-    return log_excess((p.scale - q.scale) / q.scale, ratio) + ratio * (steps + expm1(-steps))
+    # not ratio · steps: the slopes of its factors by p.scale cancel
+    return log_excess((p.scale - q.scale) / q.scale, ratio) + (apart / q.scale + ratio * expm1(-steps))
 
 
 def _gumbel(p: Any, q: Any) -> Any:
@@ -100,8 +101,11 @@ def _geometric(p: Any, q: Any) -> Any:
 def _poisson(p: Any, q: Any) -> Any:
     none = equal(p.rate, 0.0)
     rate = where(none, 1.0, p.rate)
-    ratio = where(none, 1.0, q.rate / rate)
-    return where(none, q.rate, rate * log_excess((where(none, 1.0, q.rate) - rate) / rate, ratio))
+    apart, ratio = where(none, 1.0, q.rate) - rate, where(none, 1.0, q.rate / rate)
+    near = logical_and(less(ratio, 1.25), less(0.75, ratio))
+    # of far rates, the slopes of the two factors of rate · log_excess by p.rate cancel
+    far = apart - rate * log(where(near, 1.0, ratio))
+    return where(none, q.rate, where(near, rate * log_excess(where(near, apart / rate, 0.0), where(near, ratio, 1.0)), far))
 
 
 def _categorical(p: Any, q: Any) -> Any:

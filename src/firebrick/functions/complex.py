@@ -95,6 +95,8 @@ def conj(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 def angle(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The angle of x in the complex plane, in radians in [-π, π]: atan2(imag, real). Of a real x: π where it is negative.
 
+    A real -0.0 is not negative: its angle is 0, as in PyTorch. NumPy's is π, that of the complex number -0.0 + 0.0j.
+
     Args:
         x: Tensor of any shape, of a floating or complex dtype.
         out: Tensor to rebind to the result.
