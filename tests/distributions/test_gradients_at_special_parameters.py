@@ -73,8 +73,8 @@ def test_divergences_of_distributions_far_apart_have_their_gradients(device: str
     slope = fb.grad(lambda p: fb.sum(d.kl_divergence(d.Poisson(p), d.Poisson(q))))(p).numpy()
     wide = [t.numpy().astype(np.float64) for t in (p, q)]
     np.testing.assert_allclose(slope, np.log(wide[0] / wide[1]), rtol=1e-5)
-    apart = np.array([1e8, 1e5, 3.0, 0.5], np.float32)
-    first, second = (fb.asarray(np.full(4, v, np.float32), device=device) for v in (1.0, 2.0))
-    far = d.Laplace(fb.asarray(apart, device=device), second)
+    apart, scale = np.array([1e8, 1e5, 3.0, 0.5, 1e5, 0.1], np.float32), np.array([2.0, 1, 2, 2, 1e-6, 1e-6], np.float32)
+    far = d.Laplace(fb.asarray(apart, device=device), fb.asarray(scale, device=device))
+    first = fb.asarray(np.ones(6, np.float32), device=device)
     slope = fb.grad(lambda s: fb.sum(d.kl_divergence(d.Laplace(s * 0.0, s), far)))(first).numpy()
-    np.testing.assert_allclose(slope, -1.0 + np.exp(-apart) * (1 + apart) / 2, rtol=1e-5)
+    np.testing.assert_allclose(slope, -1.0 + np.exp(-apart) * (1 + apart) / scale, rtol=1e-5)

@@ -47,8 +47,15 @@ def _laplace(p: Any, q: Any) -> Any:
     apart, ratio = p.loc - q.loc, p.scale / q.scale
     apart = where(less(apart, 0.0), -apart, apart)  # abs has the slope 0 at 0, and with it the second derivative would be 0
     steps = apart / p.scale
-    # not ratio · steps: the slopes of its factors by p.scale cancel
-    return log_excess((p.scale - q.scale) / q.scale, ratio) + (apart / q.scale + ratio * expm1(-steps))
+    # not ratio · steps, and far apart not 1 taken from both ratio and exp(-steps): their slopes by p.scale cancel
+    near = logical_and(_near(ratio), less(steps, 1.0))
+    r, s = where(near, ratio, 1.0), where(near, steps, 0.0)
+    close = log_excess(where(near, (p.scale - q.scale) / q.scale, 0.0), r) + r * expm1(-s)
+    return apart / q.scale + where(near, close, ratio * exp(-steps) - 1.0 - log(ratio))
+
+
+def _near(ratio: Tensor) -> Tensor:
+    return logical_and(less(0.75, ratio), less(ratio, 1.25))
 
 
 def _gumbel(p: Any, q: Any) -> Any:
@@ -102,7 +109,7 @@ def _poisson(p: Any, q: Any) -> Any:
     none = equal(p.rate, 0.0)
     rate = where(none, 1.0, p.rate)
     apart, ratio = where(none, 1.0, q.rate) - rate, where(none, 1.0, q.rate / rate)
-    near = logical_and(less(ratio, 1.25), less(0.75, ratio))
+    near = _near(ratio)
     # of far rates, the slopes of the two factors of rate · log_excess by p.rate cancel
     far = apart - rate * log(where(near, 1.0, ratio))
     return where(none, q.rate, where(near, rate * log_excess(where(near, apart / rate, 0.0), where(near, ratio, 1.0)), far))
