@@ -156,6 +156,12 @@ def test_what_is_divided_by_a_sum_that_overflowed_is_not_zero(name: str, device:
             assert not np.isfinite(f(tensor).numpy()).any()
 
 
+def test_a_row_that_overflows_beside_one_that_is_nan_is_not_zero(device: Any) -> None:
+    x = fb.asarray(np.asarray([[np.nan, 1.0, 2.0], [0.0, -2.9e19, 0.0], [1.0, 2.0, 3.0]], np.float32), device=device)
+    for found in (fb.layer_norm(x, weight=fb.ones(3, device=device), bias=fb.zeros(3, device=device)), fb.batch_norm(x.T)):
+        assert np.isfinite(found.numpy()).sum() == 3
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("large", [1e9, 1e30])
 def test_the_gradient_of_cumulative_logsumexp_is_that_of_smaller_numbers_of_equal_differences(

@@ -214,7 +214,7 @@ def layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
 def _not_of_infinity(y: Any, inverse: Any) -> Any:
     """y, NaN where 1 / √(variance + eps) is 0, since the variance overflowed. On a CPU, a look at the factors is less work than
     a pass over y."""
-    return y if y.device.type == "cpu" and bool(inverse.all()) else y.add_(0.0 / inverse)
+    return y if y.device.type == "cpu" and float(inverse.min()) > 0 else y.add_(0.0 / inverse)
 
 
 def _flat(x: Any) -> Any:
