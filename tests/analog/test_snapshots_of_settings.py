@@ -90,7 +90,8 @@ def calls(where: str) -> Iterator[Call]:
 
     def inferred(**parts: Any) -> Any:
         """Products of a tile for inference: while it is trained, programmed, and a day later."""
-        tile = analog.InferenceTile(3, 2, analog.InferenceRPUConfig(forward=io, **parts), seed=1, device=where)
+        forward = analog.IOParameters(noise_management=analog.NoiseManagementType.NONE) if "input_range" in parts else io
+        tile = analog.InferenceTile(3, 2, analog.InferenceRPUConfig(forward=forward, **parts), seed=1, device=where)
         tile.set_weights(w)
         found = [tile.forward(x)]
         tile.end_mini_batch()

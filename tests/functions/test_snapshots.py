@@ -18,24 +18,6 @@ from snapshots import Call, alike, differences, snapshots, write
 import firebrick as fb
 
 FILE = Path(__file__).with_name("snapshots.txt")
-SIGNAL = np.sin(np.arange(16, dtype=np.float32)).reshape(2, 8)
-SQUARE = np.asarray([[4.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 2.0]], np.float32)
-TALL = np.asarray([[1.0, 2.0], [0.5, -1.0], [3.0, 0.25]], np.float32)
-CHAPTERS: dict[str, dict[str, tuple[np.ndarray[Any, Any] | int, ...]]] = {
-    "fft": {
-        **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift", "ifftshift"), (SIGNAL,)),
-        **dict.fromkeys(("fft2", "ifft2", "fftn", "ifftn", "rfftn", "irfftn"), (SIGNAL,)),
-        "fftfreq": (6,), "rfftfreq": (6,), "stft": (SIGNAL, 4),
-    },
-    "linalg": {
-        **dict.fromkeys(("cholesky", "det", "inv", "slogdet", "expm", "trace", "diagonal", "eigvalsh", "cond"), (SQUARE,)),
-        **dict.fromkeys(("svdvals", "pinv", "matrix_rank", "matrix_norm", "vector_norm", "norm", "matrix_transpose"), (TALL,)),
-        "matrix_power": (SQUARE, 2), "solve": (SQUARE, TALL), "solve_triangular": (SQUARE, TALL),
-        "lstsq": (TALL, SQUARE[:, :2]),
-        "cross": (SQUARE, SQUARE[::-1].copy()), "kron": (TALL, TALL), "outer": (TALL[:, 0], TALL[0]), "vecdot": (TALL, TALL),
-        "matmul": (SQUARE, TALL), "tensordot": (TALL, TALL),
-    },
-}  # fmt: skip
 
 
 def of(name: str, call: sample_arguments.Call, device: str) -> Call:
@@ -48,13 +30,7 @@ def of(name: str, call: sample_arguments.Call, device: str) -> Call:
 
 
 def calls(device: str) -> list[Call]:
-    found = [of(c.name, c, device) for c in sample_arguments.calls()]
-    for chapter, functions in CHAPTERS.items():
-        for name, values in functions.items():
-            function = getattr(getattr(fb, chapter), name)
-            c = sample_arguments.Call(name, function, dict(sample_arguments._named(function, name, values)))
-            found.append(of(f"{chapter}.{name}", c, device))
-    return found
+    return [of(c.name, c, device) for c in (*sample_arguments.calls(), *sample_arguments.chapters())]
 
 
 def test_calls_have_the_outcomes_of_their_snapshots() -> None:

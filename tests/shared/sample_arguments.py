@@ -269,7 +269,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ctc_loss": (F[:, None], np.asarray([[1]]), np.asarray([2]), np.asarray([1])),
 }
 
-KEYWORDS: dict[str, dict[str, Any]] = {"tensordot": {"axes": 1}}
+KEYWORDS: dict[str, dict[str, Any]] = {
+    "tensordot": {"axes": 1}, "linalg.tensordot": {"axes": 1}, "linalg.solve_triangular": {"upper": False},
+}  # fmt: skip
 # functions of random numbers: each call has a generator of its own, so that every call gives the same
 RANDOM = {"dropout"}
 # arguments given by keyword only
@@ -346,7 +348,7 @@ class Call:
             positional = [*positional[:-1], *positional[-1]]
         if self.name in RANDOM:
             keywords = {"generator": fb.random.Generator(0), **keywords}
-        return self.function(*positional, **by_name, **KEYWORDS.get(self.name, {}), **keywords)
+        return self.function(*positional, **by_name, **{**KEYWORDS.get(self.name, {}), **keywords})
 
     @property
     def tensors(self) -> list[str]:
@@ -376,3 +378,33 @@ def calls() -> list[Call]:
     """A call of every public function that has a row."""
     functions = public_functions()
     return [Call(n, functions[n], dict(_named(functions[n], n, a))) for n, a in ARGUMENTS.items() if n in functions]
+
+
+SIGNAL = np.sin(np.arange(16, dtype=np.float32)).reshape(2, 8)
+SQUARE = np.asarray([[4.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 2.0]], np.float32)
+TALL = np.asarray([[1.0, 2.0], [0.5, -1.0], [3.0, 0.25]], np.float32)
+CHAPTERS: dict[str, dict[str, tuple[np.ndarray[Any, Any] | int, ...]]] = {
+    "fft": {
+        **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift", "ifftshift"), (SIGNAL,)),
+        **dict.fromkeys(("fft2", "ifft2", "fftn", "ifftn", "rfftn", "irfftn"), (SIGNAL,)),
+        "fftfreq": (6,), "rfftfreq": (6,), "stft": (SIGNAL, 4),
+    },
+    "linalg": {
+        **dict.fromkeys(("cholesky", "det", "inv", "slogdet", "expm", "trace", "diagonal", "eigvalsh", "cond"), (SQUARE,)),
+        **dict.fromkeys(("svdvals", "pinv", "matrix_rank", "matrix_norm", "vector_norm", "norm", "matrix_transpose"), (TALL,)),
+        "matrix_power": (SQUARE, 2), "solve": (SQUARE, TALL), "solve_triangular": (SQUARE, TALL),
+        "lstsq": (TALL, SQUARE[:, :2]),
+        "cross": (SQUARE, SQUARE[::-1].copy()), "kron": (TALL, TALL), "outer": (TALL[:, 0], TALL[0]), "vecdot": (TALL, TALL),
+        "matmul": (SQUARE, TALL), "tensordot": (TALL, TALL.T),
+    },
+}  # fmt: skip
+
+
+def chapters() -> list[Call]:
+    """A call of every function of ``fb.fft`` and ``fb.linalg`` that has a row."""
+    return [
+        Call(f"{chapter}.{name}", function, dict(_named(function, name, values)))
+        for chapter, functions in CHAPTERS.items()
+        for name, values in functions.items()
+        for function in [getattr(getattr(fb, chapter), name)]
+    ]

@@ -79,7 +79,8 @@ def others(call: Call) -> Iterator[tuple[str, str, Any]]:
 def shown(result: Any) -> str:
     """A result as text."""
     if isinstance(result, fb.Tensor):
-        values = np.asarray(fb.astype(result, fb.float32) if result.dtype.kind == "storage" else result).reshape(-1)
+        plain = result.detach()
+        values = np.asarray(fb.astype(plain, fb.float32) if plain.dtype.kind == "storage" else plain).reshape(-1)
         parts = result.dtype.kind == "complex"
         values = values.astype(np.complex128 if parts else np.float64)
         finite = np.where(np.isfinite(values), values, 0.0)
@@ -97,7 +98,7 @@ def _outcome(call: Call, key: str, value: Any) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return shown(call.run({**call.given, key: value})), ""
+            return shown(call.run(call.given | ({key: value} if key else {}))), ""
     except fb.FirebrickError as e:
         return f"{type(e).__name__} {e.expected}", str(e)
     except TypeError as e:
@@ -105,8 +106,14 @@ def _outcome(call: Call, key: str, value: Any) -> tuple[str, str]:
 
 
 def snapshots(calls: Iterable[Call]) -> Iterator[Snapshot]:
-    """A snapshot of each argument of each call."""
+    """A snapshot of each argument of each call.
+
+    Raises:
+        ValueError: A call is an error already before an argument is changed, so its snapshots would show nothing.
+    """
     for call in calls:
+        if text := _outcome(call, "", None)[1]:
+            raise ValueError(f"{call.name} is no call that works: {text}")
         found: dict[str, tuple[dict[str, list[str]], list[str]]] = {}
         for key, name, value in others(call):
             lines, texts = found.setdefault(key, ({}, []))

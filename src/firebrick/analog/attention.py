@@ -7,6 +7,7 @@ from typing import Any
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.layers import Linear
+from firebrick.core.dtypes import float32
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Linear as DigitalLinear
 from firebrick.nn import MultiheadAttention as DigitalAttention
@@ -55,7 +56,7 @@ class MultiheadAttention(DigitalAttention):
         own = generator or (initial_generator().fork() if seed is None else Generator(seed))
         super().__init__(
             embed, heads, dropout, bias=bias, key_features=key_features, value_features=value_features, rotary=rotary,
-            generator=own, device=device,
+            generator=own, dtype=float32, device=device,
         )  # fmt: skip
         self._take({name: config or RPUConfig() for name in PARTS}, own)
 

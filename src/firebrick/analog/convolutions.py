@@ -39,7 +39,17 @@ class _Convolution(Module):
     ) -> None:  # fmt: skip
         own = generator or (initial_generator().fork() if seed is None else Generator(seed))
         digital = self._digital(
-            in_channels, out_channels, kernel, stride, padding, dilation, groups, bias, generator=own, device=device
+            in_channels,
+            out_channels,
+            kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            generator=own,
+            dtype=float32,
+            device=device,
         )
         self._take(digital, config or RPUConfig(), own)
         self.bias = digital.bias

@@ -6,6 +6,7 @@ from typing import Any
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.mapping import TileArray, set_attribute
+from firebrick.core.dtypes import float32
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Linear as DigitalLinear
 from firebrick.nn import Module, Parameter
@@ -45,7 +46,7 @@ class Linear(Module):
         seed: int | None = None, generator: Generator | None = None, device: Any = None,
     ) -> None:  # fmt: skip
         own = generator or (initial_generator().fork() if seed is None else Generator(seed))
-        digital = DigitalLinear(in_features, out_features, bias, generator=own, device=device)
+        digital = DigitalLinear(in_features, out_features, bias, generator=own, dtype=float32, device=device)
         self.in_features, self.out_features = in_features, out_features
         self.tiles = TileArray(out_features, in_features, config or RPUConfig(), own, device)
         self.tiles.set_weights(digital.weight.detach())

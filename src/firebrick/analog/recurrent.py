@@ -10,6 +10,7 @@ from typing import Any
 
 from firebrick.analog.config import RPUConfig
 from firebrick.analog.mapping import TileArray, set_attribute
+from firebrick.core.dtypes import float32
 from firebrick.nn import GRU as DigitalGRU
 from firebrick.nn import LSTM as DigitalLSTM
 from firebrick.nn import RNN as DigitalRNN
@@ -100,7 +101,7 @@ class RNN(DigitalRNN):
         own = _generator(seed, generator)
         super().__init__(
             input_size, hidden_size, num_layers, nonlinearity=nonlinearity, bias=bias, batch_first=batch_first, dropout=dropout,
-            bidirectional=bidirectional, generator=own, device=device,
+            bidirectional=bidirectional, generator=own, dtype=float32, device=device,
         )  # fmt: skip
         with_tiles(self, config or RPUConfig(), own)
 
@@ -157,7 +158,7 @@ class LSTM(DigitalLSTM):
         own = _generator(seed, generator)
         super().__init__(
             input_size, hidden_size, num_layers, bias=bias, batch_first=batch_first, dropout=dropout,
-            bidirectional=bidirectional, proj_size=proj_size, generator=own, device=device,
+            bidirectional=bidirectional, proj_size=proj_size, generator=own, dtype=float32, device=device,
         )  # fmt: skip
         with_tiles(self, config or RPUConfig(), own)
 
@@ -212,7 +213,7 @@ class GRU(DigitalGRU):
         own = _generator(seed, generator)
         super().__init__(
             input_size, hidden_size, num_layers, bias=bias, batch_first=batch_first, dropout=dropout,
-            bidirectional=bidirectional, generator=own, device=device,
+            bidirectional=bidirectional, generator=own, dtype=float32, device=device,
         )  # fmt: skip
         with_tiles(self, config or RPUConfig(), own)
 
@@ -259,7 +260,7 @@ class RNNCell(DigitalRNNCell):
         config: RPUConfig | None = None, seed: int | None = None, generator: Generator | None = None, device: Any = None,
     ) -> None:  # fmt: skip
         own = _generator(seed, generator)
-        super().__init__(input_size, hidden_size, bias, nonlinearity=nonlinearity, generator=own, device=device)
+        super().__init__(input_size, hidden_size, bias, nonlinearity=nonlinearity, generator=own, dtype=float32, device=device)
         with_tiles(self, config or RPUConfig(), own)
 
     @classmethod
@@ -304,7 +305,7 @@ class LSTMCell(DigitalLSTMCell):
         seed: int | None = None, generator: Generator | None = None, device: Any = None,
     ) -> None:  # fmt: skip
         own = _generator(seed, generator)
-        super().__init__(input_size, hidden_size, bias, generator=own, device=device)
+        super().__init__(input_size, hidden_size, bias, generator=own, dtype=float32, device=device)
         with_tiles(self, config or RPUConfig(), own)
 
     @classmethod
@@ -349,7 +350,7 @@ class GRUCell(DigitalGRUCell):
         seed: int | None = None, generator: Generator | None = None, device: Any = None,
     ) -> None:  # fmt: skip
         own = _generator(seed, generator)
-        super().__init__(input_size, hidden_size, bias, generator=own, device=device)
+        super().__init__(input_size, hidden_size, bias, generator=own, dtype=float32, device=device)
         with_tiles(self, config or RPUConfig(), own)
 
     @classmethod
