@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sample_objects import DISTRIBUTIONS, INITIAL, LAYERS, METRICS, OPTIMIZERS, SCHEDULES, ramp
+from sample_objects import DISTRIBUTIONS, INITIAL, LAYERS, METRICS, OPTIMIZERS, ROWS, SCHEDULES, ramp
 from snapshots import FEW, Call, differences, write
 
 import firebrick as fb
@@ -93,6 +93,16 @@ def calls(device: str) -> Iterator[Call]:
 
         one = call(f"nn.{name}", made, given, used)
         yield one._replace(given=one.given | home)
+    for made in (nn.spectral_norm, nn.weight_norm):
+
+        def wrapped(settings: dict[str, Any], made: Any = made) -> Any:
+            layer = nn.Linear(6, 4, generator=fb.random.Generator(0), device=device)
+            layer = made(layer, **settings)
+            found = layer(*on((ROWS,)))
+            layer.eval()
+            return found, layer(*on((ROWS,))), sorted(layer.state_dict())
+
+        yield Call(f"nn.{made.__name__}", wrapped, {}, made, settings=FEW)
     for name, given in INITIAL.items():
         made = getattr(nn.initial, name)
         one = call(f"initial.{name}", made, given, lambda p: p if isinstance(p, float) else p.detach())

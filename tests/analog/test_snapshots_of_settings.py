@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from firebrick import analog
 
 FILE = Path(__file__).with_name("snapshots_of_settings.txt")
 VALUES = (0.3, 2, "text")
+LIMITS = (-1, 0, 1, 1e-9, 1.5, math.nan, math.inf, True, None, "text", (), (1.0, 2.0))
 W = np.asarray([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.25]], np.float32)
 X = np.asarray([[0.5, -0.25], [0.75, 0.5], [1.5, -2.0]], np.float32)
 D = np.asarray([[0.1, -0.2, 0.3], [0.2, 0.1, -0.3], [0.05, 0.4, -0.1]], np.float32)
@@ -128,9 +130,28 @@ def calls(where: str) -> Iterator[Call]:
     yield of("MappingParameter", {}, mapped)
 
 
+def limits() -> Iterator[Call]:
+    """Settings at and beyond their limits: which are taken, and what is said of the others."""
+    for name in dir(analog):
+        made = getattr(analog, name)
+        if isinstance(made, type) and is_dataclass(made) and made.__module__.startswith("firebrick.analog"):
+            given = {"unit_cell_devices": PAIR[: 1 + (name != "MixedPrecisionCompound")]} if name in CELLS else {}
+            try:
+                usual = made(**given)
+            except (TypeError, fb.ConfigError):  # what has no defaults is a result or a base class
+                continue
+            settings = {f.name: LIMITS for f in fields(usual) if f.init}
+            yield Call(f"limits {name}", lambda a, m=made: m(**a) and "taken", given, made, settings=settings)
+
+
 def test_settings_have_the_outcomes_of_their_snapshots() -> None:
     assert differences(FILE, calls("cpu")) == [], f"if this is meant: {__doc__}"
 
 
+def test_limits_of_settings_are_those_of_their_snapshots() -> None:
+    assert differences(FILE.with_name("limits_of_settings.txt"), limits()) == [], f"if this is meant: {__doc__}"
+
+
 if __name__ == "__main__":
     write(FILE, calls("cpu"), calls("numpy"))
+    write(FILE.with_name("limits_of_settings.txt"), limits(), limits())

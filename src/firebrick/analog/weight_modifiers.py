@@ -140,10 +140,11 @@ class WeightModifierParameter:
                 f"pass {needed}=0.1, or WeightModifierType.NONE",
             )  # fmt: skip
         if self.coeffs is not None:
-            object.__setattr__(self, "coeffs", tuple(self.coeffs))
-            coeffs: tuple[Any, ...] = self.coeffs
+            held: Any = self.coeffs
+            coeffs: tuple[Any, ...] = tuple(held) if isinstance(held, (tuple, list)) else ()
             if not coeffs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in coeffs):
-                raise ConfigError(f"{name}: coeffs are finite numbers", f"{self.coeffs!r:.60}", "pass e.g. (0.1, 0.5)")
+                raise ConfigError(f"{name}: coeffs are finite numbers", f"{held!r:.60}", "pass e.g. (0.1, 0.5)")
+            object.__setattr__(self, "coeffs", coeffs)
 
     @property
     def active(self) -> bool:
