@@ -14,14 +14,17 @@ from firebrick import distributions, models, nn, optim
 from firebrick.core.op import _no_value
 from firebrick.distributed import header, process
 from firebrick.distributions import Independent, MultivariateNormal, Normal
+from firebrick.ir import serialize
 from firebrick.ops import OPS
 from firebrick.optim.schedule import check_fields
-from firebrick.train import TrainingError, metrics
+from firebrick.testing.cases import cases
+from firebrick.train import TrainingError, metrics, packing
 from firebrick.train.optimizers import Optimizers
 from firebrick.train.parallel import shares
 from firebrick.train.precision import precision_of
 
 V, M = fb.asarray([0.5, 2.0]), fb.asarray([[1.0, 0.0], [0.5, 2.0]])
+ROWS, LABELS = np.ones((4, 2), np.float32), np.asarray([0, 1, 0, 1])
 GPT = models.GPT(vocabulary=5, length=4, dim=4, heads=2, layers=1)
 
 
@@ -101,6 +104,49 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     ),
     "states": (fb.nn.StateError, "Dropout: states of generators by path", lambda: nn.Dropout().set_generator_states([])),
     "an index": (LookupError, "the index is the same", lambda: _no_value(0, (), 1)),
+    "several devices": (fb.DeviceError, "a device string names one device", lambda: fb.device("cpu,numpy")),
+    "a block that was not entered": (
+        fb.ConfigError,
+        "a with block that is left was entered",
+        lambda: fb.no_grad().__exit__(None, None, None),
+    ),
+    "shares below 0": (fb.ConfigError, r"quantile: q must lie in \[0, 1\]", lambda: fb.quantile(V, fb.asarray([-0.5]))),
+    "shares above 1": (fb.ConfigError, r"quantile: q must lie in \[0, 1\]", lambda: fb.quantile(V, fb.asarray([1.5]))),
+    "a length of scan": (fb.OperandError, "scan: length is an int", lambda: fb.scan(lambda c, _: (c, c), V, None, length=2.0)),
+    "a setting of no optimizer": (
+        AttributeError,
+        "'SGD' object has no attribute 'momentum'",
+        lambda: setattr(optim.SGD(nn.Linear(2, 2), 0.1), "momentum", 0.5),
+    ),
+    "a whole number": (
+        fb.data.LoaderError,
+        "batch_size is a whole number",
+        lambda: fb.data.DataLoader(fb.data.ArrayDataset(np.ones(3)), 1.5),
+    ),
+    "a number that is a bool": (
+        fb.data.LoaderError,
+        "batch_size is a whole number",
+        lambda: fb.data.DataLoader(fb.data.ArrayDataset(np.ones(3)), True),
+    ),
+    "no array": (fb.OperandError, "from_dlpack takes an object with __dlpack__", lambda: fb.from_dlpack([1.0])),
+    "a gradient of what is no tensor": (
+        fb.OperandError,
+        "gradients are read with a tensor or parameter",
+        lambda: fb.backward(fb.sum(fb.attach(V))).get("x"),
+    ),
+    "text in an encoded graph": (TypeError, "int instead of text", lambda: serialize._text(1)),
+    "values of a checkpoint": (
+        fb.train.CheckpointError,
+        "a checkpoint holds tensors and plain values",
+        lambda: packing.text_of({"a": object()}),
+    ),
+    "a model elsewhere": (
+        TrainingError,
+        "a model is evaluated on the device of the loader",
+        lambda: fb.train.evaluate(nn.Linear(2, 2, device="numpy"), fb.data.DataLoader(fb.data.ArrayDataset(ROWS, LABELS), 2)),
+    ),
+    "modes": (fb.ConfigError, "modes are eager, ", lambda: list(cases("numpy", modes=("slow",)))),
+    "a timeout": (fb.ConfigError, "distributed_timeout", lambda: setattr(fb.config, "distributed_timeout", 0)),
 }
 
 
