@@ -31,6 +31,7 @@ def test_show_tells_version_progress_config_hashes_and_tensors(run: Run, trained
     assert "layers.1.weight float32 [256, 64] 64.0 KiB" in lines
     assert "moments/first/layers.5.bias float32 [10] 40 B" in lines
     assert "6 tensors of the model, 198.5 KiB" in lines
+    assert [lines[n - 1] for n, line in enumerate(lines) if line.endswith("tensor dtype shape size")] == ["", ""]
 
 
 def test_verify_reads_all_checkpoints_of_a_run(run: Run, trained: Path) -> None:

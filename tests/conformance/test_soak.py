@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from click.testing import CliRunner
 
 from firebrick.ops import OPS
 from firebrick.testing import faults, soak
-from firebrick.testing.soak import Unit, main, units
+from firebrick.testing.soak import Outcome, Unit, main, units
 
 # the ops with the fewest cases of those with one dtype and of those with gradients
 ARGS = ["--device", "numpy", "--op", "logical_not", "--op", "rfft", "--jobs", "1"]
@@ -134,6 +137,29 @@ def test_failures_are_shown_and_fail_the_run(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert f"FAILED {faults.ENGINE} rfft float32" in result.output
     assert "**failed**" in goal.read_text()
+
+
+def test_a_run_says_what_it_does_what_failed_and_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ran(folder: Path, todo: list[Unit], seed: int, jobs: int) -> Iterator[Outcome]:
+        for u in todo:
+            bad = u.op == "rfft"
+            yield Outcome(u.device, u.op, u.dtype, 1000, 2 * bad, 0.0, 0.0, 0.0, False, ["rfft: a case"] * bad)
+
+    monkeypatch.setattr(soak, "run", ran)
+    monkeypatch.setattr(soak, "perf_counter", count(100.0, 8.0).__next__)
+    monkeypatch.setattr(soak, "engines", lambda: SimpleNamespace(usable=["numpy"], missing={"torch": "it is not installed"}))
+    what = ["--op", "logical_not", "--op", "rfft", "--jobs", "1", "--state", str(tmp_path)]
+    *lines, last = CliRunner().invoke(main, what).output.splitlines()
+    assert lines == [
+        "engine torch is not tested: it is not installed",
+        "3 units, 0 done before, 3 to do in 1 processes",
+        "FAILED numpy rfft float64: 2 of 1000",
+        "  rfft: a case",
+        "2 of 3 units, 24 s",
+        "FAILED numpy rfft float32: 2 of 1000",
+        "  rfft: a case",
+    ]
+    assert last.startswith("3,000 cases, 4 failed; ")
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "x", "1"])

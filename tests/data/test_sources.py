@@ -117,7 +117,13 @@ def test_every_source_names_its_files_by_distinct_sha256_and_size() -> None:
 def test_a_download_fills_the_cache_and_the_second_run_reads_it(
     mirror: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(_sources._log, "info", lambda text, *values: said.append(text % values))
     first = resolve("mnist")
+    assert sorted(line.split("/")[-1] for line in said) == [
+        f"{name} ({(cache / name).stat().st_size} bytes)" for name in sorted(NAMES.values())
+    ]
+    assert all(line.startswith("downloading ") for line in said)
     assert first == {role: cache / name for role, name in NAMES.items()}
     assert sorted(os.listdir(cache)) == sorted(NAMES.values())
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_a, **_k: pytest.fail("downloaded again"))
