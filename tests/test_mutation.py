@@ -8,11 +8,14 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mutation.outcomes import EQUIVALENT, equivalents
 from mutation.overlay import PACKAGE, Overlay
 from mutation.points import mutants
+from mutation.running import Ordered
 from mutation.sampling import sample
 
 SHARED = Path(__file__).parent / "shared"
@@ -197,6 +200,16 @@ def test_a_source_that_is_gone_leaves_what_was_measured_of_the_others(tmp_path: 
     assert found is not None
     assert found.lines == {"a.py": [["02", [0]]]}
     assert load(state, tmp_path, shard.file, "key") is None  # measured again where that is allowed
+
+
+def test_a_name_that_is_gone_stands_for_the_parameters_that_its_test_has_now(tmp_path: Path) -> None:
+    here = ("test_a[new-1]", "test_b", "test_a[new-2]", "test_c[1]", "test_c[2]")
+    names = [*(f"t.py::{n}" for n in here), "u.py::test_a[new-1]"]
+    items: list[Any] = [SimpleNamespace(nodeid=n) for n in names]
+    ordered = Ordered(["t.py::test_c[2]", "t.py::test_a[old]"], tmp_path / "journal", 1.0)
+    ordered.pytest_collection_modifyitems(items)
+    ordered.journal.close()
+    assert [i.nodeid for i in items] == ["t.py::test_c[2]", "t.py::test_a[new-1]", "t.py::test_a[new-2]"]
 
 
 def mutate(root: Path, *more: str) -> tuple[int, str]:

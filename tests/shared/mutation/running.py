@@ -75,7 +75,14 @@ class Ordered:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
+        """Keep those asked for. A name that is not there any more stands for all parameters that its test has now."""
+        there = {i.nodeid for i in items}
+        renamed: dict[str, int] = {}
+        for name, rank in self.rank.items():
+            if name not in there:
+                renamed.setdefault(name.partition("[")[0], rank)
+        ranks = {name: self.rank.get(name, renamed.get(name.partition("[")[0])) for name in there}
+        items[:] = sorted((i for i in items if ranks[i.nodeid] is not None), key=lambda i: ranks[i.nodeid] or 0)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._write(begun=nodeid)
