@@ -12,6 +12,7 @@ import enum
 import functools
 import hashlib
 import importlib
+import inspect
 import re
 import types
 from collections import deque
@@ -152,6 +153,8 @@ def of(name: str, values: Mapping[str, Any], body: Sequence[ast.stmt], module: s
         if own not in values:
             continue
         value, defined = values[own], expression is None
+        if isinstance(value, types.MemberDescriptorType) and own in values.get("__dataclass_fields__", {}):
+            value = values["__dataclass_fields__"][own].default  # which a class with slots does not hold itself
         if isinstance(expression, ast.Dict) and None not in expression.keys and isinstance(value, dict):
             value = dict(islice(value.items(), len(expression.keys)))  # without what was registered later
         if isinstance(value, type) and value.__module__ == module and defined:
@@ -169,7 +172,8 @@ def of(name: str, values: Mapping[str, Any], body: Sequence[ast.stmt], module: s
 
 
 def defaults(value: types.FunctionType) -> dict[str, Any]:
-    """Defaults other than None."""
+    """Defaults other than None; of a function that is wrapped, its own."""
+    value = inspect.unwrap(value)
     names = value.__code__.co_varnames[: value.__code__.co_argcount]
     found = dict(zip(reversed(names), reversed(value.__defaults__ or ()), strict=False))
     return {k: v for k, v in (*reversed(found.items()), *(value.__kwdefaults__ or {}).items()) if v is not None}
