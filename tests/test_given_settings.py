@@ -98,27 +98,32 @@ def drawn_and_measured(d: distributions.Distribution) -> Any:
     return found
 
 
+NUMBERED = {"Beta": 2, "Exponential": 1, "Gamma": 2, "HalfNormal": 1, "Poisson": 1, "Cauchy": 2, "Gumbel": 2, "Laplace": 2,
+         "LogNormal": 2, "Normal": 2, "StudentT": 3}  # fmt: skip
+FAMILIES: dict[str, Callable[[], distributions.Distribution]] = {
+    **{n: lambda n=n, k=k: getattr(distributions, n)(*on(*[SIZES + 3.0] * k)) for n, k in NUMBERED.items()},
+    "Uniform": lambda: distributions.Uniform(*on(-SIZES, SIZES)), "Bernoulli": lambda: distributions.Bernoulli(*on(CHANCES)),
+    "Bernoulli of logits": lambda: distributions.Bernoulli(logits=on(SQUARE)[0]),
+    "Binomial": lambda: distributions.Binomial(4, *on(CHANCES)),
+    "Binomial of logits": lambda: distributions.Binomial(4, logits=on(SQUARE)[0]),
+    "Geometric": lambda: distributions.Geometric(*on(CHANCES)),
+    "Geometric of logits": lambda: distributions.Geometric(logits=on(SQUARE)[0]),
+    "Categorical": lambda: distributions.Categorical(*on(CHANCES)),
+    "Categorical of logits": lambda: distributions.Categorical(logits=on(SQUARE)[0]),
+    "Dirichlet": lambda: distributions.Dirichlet(*on(SIZES)),
+    "Multinomial": lambda: distributions.Multinomial(5, *on(CHANCES)),
+    "Independent": lambda: distributions.Independent(distributions.Normal(*on(SQUARE, SPREAD)), 1),
+    "MultivariateNormal": lambda: distributions.MultivariateNormal(*on(SIZES, SPREAD)),
+}  # fmt: skip
+
+
 def laws() -> Iterator[tuple[str, Callable[[], Any]]]:
-    d = distributions
-    sizes = {"Beta": 2, "Exponential": 1, "Gamma": 2, "HalfNormal": 1, "Poisson": 1, "Cauchy": 2, "Gumbel": 2, "Laplace": 2,
-             "LogNormal": 2, "Normal": 2, "StudentT": 3}  # fmt: skip
-    families: dict[str, Callable[[], distributions.Distribution]] = {
-        **{n: lambda n=n, k=k: getattr(d, n)(*on(*[SIZES + 3.0] * k)) for n, k in sizes.items()},
-        "Uniform": lambda: d.Uniform(*on(-SIZES, SIZES)), "Bernoulli": lambda: d.Bernoulli(*on(CHANCES)),
-        "Bernoulli of logits": lambda: d.Bernoulli(logits=on(SQUARE)[0]), "Binomial": lambda: d.Binomial(4, *on(CHANCES)),
-        "Binomial of logits": lambda: d.Binomial(4, logits=on(SQUARE)[0]), "Geometric": lambda: d.Geometric(*on(CHANCES)),
-        "Geometric of logits": lambda: d.Geometric(logits=on(SQUARE)[0]), "Categorical": lambda: d.Categorical(*on(CHANCES)),
-        "Categorical of logits": lambda: d.Categorical(logits=on(SQUARE)[0]), "Dirichlet": lambda: d.Dirichlet(*on(SIZES)),
-        "Multinomial": lambda: d.Multinomial(5, *on(CHANCES)),
-        "Independent": lambda: d.Independent(d.Normal(*on(SQUARE, SPREAD)), 1),
-        "MultivariateNormal": lambda: d.MultivariateNormal(*on(SIZES, SPREAD)),
-    }  # fmt: skip
-    yield from ((n, lambda f=f: drawn_and_measured(f())) for n, f in families.items())
-    for name, family in families.items():
+    yield from ((n, lambda f=f: drawn_and_measured(f())) for n, f in FAMILIES.items())
+    for name, family in FAMILIES.items():
 
         def divergence(family: Any = family) -> Any:
             try:
-                return d.kl_divergence(family(), family())
+                return distributions.kl_divergence(family(), family())
             except fb.UnsupportedError:
                 return []
 
@@ -290,3 +295,13 @@ def test_no_call_forgets_the_device_the_dtype_or_the_generator_that_it_was_given
 def test_no_tile_forgets_its_device_or_its_generator(name: str) -> None:
     with refusing():
         assert checked(ANALOG[name]) == set()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_value_on_another_device_is_refused_by_name(name: str) -> None:
+    with refusing():
+        law = FAMILIES[name]()
+        own = getattr(law, "base", law)  # which an independent one asks
+        text = f"^{type(own).__name__}: all tensors must be on one device\nReceived: value: .* on numpy:0 and .* on other:0"
+        with pytest.raises(fb.DeviceMismatchError, match=text):
+            law.log_prob(fb.ones(law.shape, device="numpy"))
