@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -381,3 +382,23 @@ def test_words_of_a_state_are_two_of_32_bits(words: list[float]) -> None:
     with pytest.raises(ConfigError):
         generator.set_state({**state, name: np.asarray(words)})
     assert generator.uniform((3,)).tolist() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("uniform", {"low": -2.0, "high": 7.0, "dtype": fb.float64}),
+        ("normal", {"mean": 3.0, "std": 0.25, "dtype": fb.float64}),
+        ("bernoulli", {"p": 0.125}),
+        ("integers", {"low": -5, "high": 1000, "dtype": fb.int32}),
+        ("permutation", {}),
+    ],
+)
+def test_a_draw_of_the_module_passes_each_argument_to_the_generator_of_its_device(name: str, settings: dict[str, Any]) -> None:
+    fb.random.seed(5)
+    found = getattr(fb.random, name)(60, **settings, device="numpy:1")
+    fb.random.seed(5)
+    want = getattr(fb.random.default_generator("numpy:1"), name)(60, **settings, device="numpy:1")
+    assert (found.device, found.dtype) == (want.device, want.dtype)
+    assert found.device.name == "numpy:1"
+    assert found.tolist() == want.tolist()
