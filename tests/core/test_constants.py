@@ -28,7 +28,9 @@ import pytest
 import firebrick
 from firebrick.core.dtypes import DType
 from firebrick.core.op import Op
+from firebrick.functions.kernels import Kernel
 from firebrick.ops import OPS
+from firebrick.scalar.expr import Expr
 
 PACKAGE = Path(firebrick.__file__ or "").parent
 FILE = Path(__file__).parent / "constants.txt"
@@ -47,6 +49,10 @@ def shown(value: Any, depth: int = 4) -> str:
             return f"{value}={value.value!r}"
         case DType() | Op():
             return value.name
+        case Expr():
+            return str(value)
+        case Kernel():
+            return f"{value!r} of {value._watched[2:]} {value.signature}"
         case type() | types.BuiltinFunctionType() | np.ufunc():
             return str(getattr(value, "__qualname__", value.__name__))
         case types.FunctionType():
@@ -169,6 +175,8 @@ def of(name: str, values: Mapping[str, Any], body: Sequence[ast.stmt], module: s
             made = function(value, 4)
             if given or "[" in made:
                 yield f"{name}.{own}({cut(', '.join(given))}) {cut(made) if '[' in made else ''}".rstrip()
+        elif isinstance(value, Kernel):
+            yield f"{name}.{own} is {cut(shown(value))}"
 
 
 def defaults(value: types.FunctionType) -> dict[str, Any]:
