@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sample_arguments
 from other_defaults import refusing
-from sample_objects import INDICES, INITIAL, LAYERS, METRICS, OPTIMIZERS, SCHEDULES, ramp
+from sample_objects import INDICES, INITIAL, LAYERS, METRICS, OPTIMIZERS, SCHEDULES, SERIES, ramp
 
 import firebrick as fb
 from firebrick import analog, data, distributions, models, nn, optim, random
@@ -65,6 +65,14 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
 def layers() -> Iterator[tuple[str, Callable[[], Any]]]:
     for name, (args, arrays) in LAYERS.items():
         yield name, lambda name=name, args=args, arrays=arrays: used(made(getattr(nn, name), *args), *arrays)
+    for stack, arrays in ((nn.TransformerEncoder, (SERIES,)), (nn.TransformerDecoder, (SERIES, SERIES))):
+        for norm_first in (True, False):
+            yield (
+                stack.__name__,
+                lambda stack=stack, arrays=arrays, norm_first=norm_first: used(
+                    made(stack, 6, 2, 1, norm_first=norm_first), *arrays
+                ),
+            )
     for name, args in INITIAL.items():
         if name != "gain":
             yield name, lambda name=name, args=args: made(getattr(nn.initial, name), *args).detach()
@@ -213,7 +221,7 @@ def tiles() -> Iterator[tuple[str, Callable[[], Any]]]:
     devices = (
         a.IdealDevice(), a.FloatingPointDevice(),
         a.ConstantStepDevice(drift=a.DriftParameter(nu=0.1, nu_std=0.1), dw_min_std=0.3), a.ReferenceUnitCell((soft, soft)),
-        a.VectorUnitCell((soft, soft), update_policy=a.VectorUnitCellUpdatePolicy.SINGLE_RANDOM),
+        *(a.VectorUnitCell((soft, soft), update_policy=p) for p in a.VectorUnitCellUpdatePolicy),
         a.TransferCompound((soft, soft), random_selection=True, with_reset_prob=0.5, transfer_every=1),
         a.OneSidedUnitCell((soft, soft), refresh_every=1), a.MixedPrecisionCompound((soft,)),
         a.PowStepReferenceDevice(subtract_symmetry_point=True, n_estimation_steps=20),
@@ -223,7 +231,11 @@ def tiles() -> Iterator[tuple[str, Callable[[], Any]]]:
     )  # fmt: skip
     for device in devices:
         update = a.UpdateParameters(**few)
-        yield type(device).__name__, lambda device=device, update=update: used_up(a.RPUConfig(device, update=update))
+        policy = f" {device.update_policy.name}" if isinstance(device, a.VectorUnitCell) else ""
+        yield (
+            f"{type(device).__name__}{policy}",
+            lambda device=device, update=update: used_up(a.RPUConfig(device, update=update)),
+        )
     for kind in a.PulseType:
         yield str(kind), lambda kind=kind: used_up(a.RPUConfig(soft, update=a.UpdateParameters(kind, **few)))
     models_of_noise = (a.PCMLikeNoiseModel, a.StateIndependentNoiseModel, a.HermesNoiseModel, a.ReRamWan2022NoiseModel,
@@ -254,10 +266,10 @@ def analog_layers() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield name, lambda name=name, args=args, arrays=arrays: used(made(getattr(analog, name), *args), *arrays)
 
     def converted() -> Any:
-        model = analog.convert(made(models.mlp, 6, (3,), 2), analog.RPUConfig(), generator=random.Generator(0))
+        few = analog.UpdateParameters(desired_bl=2, update_management=False, update_bl_management=False)
+        model = analog.convert(made(models.mlp, 6, (3,), 2), analog.RPUConfig(update=few), generator=random.Generator(0))
         rule = analog.SGD(model, 0.1)
-        for _ in range(2):
-            rule.update(model, fb.value_and_grad(lambda m: fb.sum(m(*on(X))))(model)[1])
+        rule.update(model, fb.value_and_grad(lambda m: fb.sum(m(*on(X))))(model)[1])
         return [model.state_dict(), rule.state_dict()]
 
     def programmed() -> Any:
