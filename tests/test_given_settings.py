@@ -87,7 +87,8 @@ def draws() -> Iterator[tuple[str, Callable[[], Any]]]:
         "poisson": lambda: [made(random.poisson, 9, rate=r) for r in (2.0, 50.0)],
         "binomial": lambda: [made(random.binomial, 9, n=n, p=0.25) for n in (5, 500)],
         "multinomial": lambda: made(random.multinomial, (9, 3), n=5, p=on(CHANCES[0])[0]),
-        "categorical": lambda: made(random.categorical, *on(CHANCES)), "choice": lambda: made(random.choice, 9, 4),
+        "categorical": lambda: made(random.categorical, *on(CHANCES)),
+        "choice": lambda: [made(random.choice, 9, 4, replace=r) for r in (True, False)],
         "choice with p": lambda: made(random.choice, on(SIZES)[0], 4, p=on(CHANCES[0])[0]),
         "of a generator": lambda: [
             made(getattr(random.Generator(0), n), 5) for n in ("uniform", "normal", "bernoulli", "permutation")
