@@ -20,7 +20,7 @@ from firebrick.core.op import Cost, Sample
 from firebrick.ops import forward_rules
 from firebrick.ops.batch_rules import leading
 from firebrick.ops.declare import COMPLEX, FLOATS, NUMERIC, REAL, Array, Declare, apart, specials, values
-from firebrick.ops.elementwise import equal, exp, where
+from firebrick.ops.elementwise import equal, exp, isinf, logical_and, where
 from firebrick.ops.indexing import scatter_add, zeros_like_aval
 from firebrick.ops.movement import pad, slice_
 from firebrick.ops.reduction import leaving, near_one
@@ -284,7 +284,8 @@ def _logsumexp_vjp(g: Any, r: Any) -> Any:
         return (g,)
     top, _ = cumulative_max(x.detach(), axis=axis, reverse=reverse)
     before = _moved(top, axis, -1 if reverse else 1)
-    lines = exp(where(equal(x, top), 0.0, x - top))
+    # less infinity: 1 where both are; elsewhere x - top, whose slope is that of x even where it is 0
+    lines = exp(where(logical_and(equal(x, top), isinf(x)), 0.0, x - top))
     decay = exp(where(equal(before, top), 0.0, before - top))
     part = lines / linear_recurrence(decay, lines, axis=axis, reverse=reverse, shifted=False)
     ahead = linear_recurrence(1.0 - part, g, axis=axis, reverse=not reverse, shifted=True)
