@@ -86,6 +86,19 @@ def test_an_int_and_a_float_make_at_most_one_graph_each(dtype) -> None:
     assert f.traces <= 2
 
 
+def test_a_number_that_only_unused_results_need_is_checked_as_without_jit() -> None:
+    def unused(x: fb.Tensor, n: int) -> fb.Tensor:
+        x + n
+        return x * 2
+
+    x = fb.asarray([1, 2], dtype=fb.int8)
+    compiled = fb.jit(unused)
+    assert compiled(x, 1).numpy().tolist() == [2, 4]
+    for fn in (unused, compiled):
+        with pytest.raises(fb.DTypeError, match=r"int8 must lie in \[-128, 127\]"):
+            fn(x, 1000)
+
+
 @pytest.mark.parametrize("number", [3, 1.5, np.float32(1.5)])
 def test_a_number_that_is_used_several_times_is_one_input_of_the_graph(number) -> None:
     f = fb.jit(lambda n: fb.full((2,), n) + fb.full((2,), n) * fb.asarray(n))

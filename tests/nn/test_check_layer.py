@@ -345,6 +345,11 @@ class DrawsMoreInAGraph(Good):
         return super().forward(x)
 
 
+class ScalesInTraining(nn.Module):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return x * 2.0 if self.training else x
+
+
 class Anonymous(Good):
     def __repr__(self) -> str:
         return "a layer"
@@ -365,6 +370,7 @@ def test_a_layer_without_a_fault_passes() -> None:
         (ForgetsABuffer, "state", "something that counts is no Parameter or Buffer"),
         (IgnoresEval, "modes", "two calls in evaluation differ"),
         (DropsInEval, "modes", "two calls in evaluation differ"),
+        (ScalesInTraining, "modes", "training differs from evaluation, but there is no randomness and no buffer"),
         (StaysBehind, "devices", r"offset \(a tensor that is no Parameter or Buffer\) stays on cpu:0 when the layer moves"),
         (Detaches, "gradient", "in train mode: the gradient by weight must equal the slope of output 0"),
         (WritesItsInput, "inputs", "input 0 is another after the call"),
