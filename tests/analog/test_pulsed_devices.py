@@ -381,3 +381,16 @@ def test_bounds_of_devices_with_a_reference_are_those_of_the_device_less_the_ref
         for _ in range(3):  # pulses toward the bound and beyond
             tile.update(fb.ones((10, 4)), fb.full((10, 3), -given), lr=0.05)
         np.testing.assert_allclose(tile.weight.numpy(), hidden[bound] - hidden["reference"], atol=0.02)
+
+
+def test_a_reference_at_the_symmetry_point_is_where_steps_up_and_down_are_equal() -> None:
+    rng = np.random.default_rng(0)
+    device = analog.PowStepReferenceDevice(
+        subtract_symmetry_point=True, up_down=0.3, up_down_dtod=0.1, pow_gamma=1.5, pow_up_down=0.2, n_estimation_steps=20000
+    )
+    drawn = device.populate((4, 5), lambda: rng.standard_normal((4, 5)), lambda: rng.random((4, 5)))
+    point, width = drawn["reference"], drawn["max_bound"] - drawn["min_bound"]
+    rise = drawn["dwmin_up"] * ((drawn["max_bound"] - point) / width) ** drawn["gamma_up"]
+    fall = drawn["dwmin_down"] * ((point - drawn["min_bound"]) / width) ** drawn["gamma_down"]
+    assert np.abs(point).max() > 0.01
+    np.testing.assert_allclose(rise, fall, rtol=1e-6)
