@@ -199,12 +199,15 @@ def test_models_decode_with_caches_of_a_fixed_length(wrap: Any) -> None:
     encoder, decoder = nn.TransformerEncoder(8, 2, 2).eval(), nn.TransformerDecoder(8, 2, 2).eval()
     for model, more in ((encoder, {"causal": True}), (decoder, {"memory": memory})):
         whole = model(x, **more).numpy()
-        cache: Any = model.new_cache(6)
-        step = wrap(lambda x, cache, model=model, more=more: model(x, **more, cache=cache))
-        for t in range(6):
-            np.testing.assert_allclose(step(x[:, t : t + 1], cache).numpy(), whole[:, t : t + 1], **CLOSE)
-        if wrap is fb.jit:
-            assert step.traces == 1
+        for first in (0, 2):  # positions that a call without ``jit`` fills
+            cache: Any = model.new_cache(6)
+            step = wrap(lambda x, cache, model=model, more=more: model(x, **more, cache=cache))
+            if first:
+                model(x[:, :first], **more, cache=cache)
+            for t in range(first, 6):
+                np.testing.assert_allclose(step(x[:, t : t + 1], cache).numpy(), whole[:, t : t + 1], **CLOSE)
+            if wrap is fb.jit:
+                assert step.traces == 1
 
 
 def test_caches_of_layers_that_hold_other_numbers_of_tokens_are_refused() -> None:
