@@ -33,6 +33,7 @@ from firebrick.scalar.expr import (
     local,
     maximum,
     ne,
+    node,
     position,
     select,
     sqrt,
@@ -454,3 +455,19 @@ def test_quotients_and_roots_of_inexact_drivers_are_correctly_rounded(dtype: str
     for e, want in ((load(0, dtype) / load(1, dtype), x / y), (sqrt(load(0, dtype)), np.sqrt(x))):
         (got,) = evaluate_loosely(legalize([e], capabilities), [x, y], capabilities)
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_fused_product_and_sum_of_values_that_are_not_finite_is_that_of_ieee() -> None:
+    values = np.array([0.0, 1.0, -2.5, 3e38, np.inf, -np.inf, np.nan], np.float32)
+    arrays = [np.ascontiguousarray(v.ravel()) for v in np.meshgrid(values, values, values)]
+    e = node("fma", "float32", tuple(load(i, "float32") for i in range(3)))
+    capabilities = replace(CPU, exact_fma=False)
+    made = legalize([e], capabilities)
+    assert not any(x.op == "fma" for x in walk(made))
+    found, want = evaluate_loosely(made, arrays, capabilities)[0], evaluate([e], arrays)[0]
+    with np.errstate(all="ignore"):
+        product_of = arrays[0] * arrays[1]
+    # a product that overflows where the sum does not is one of ``VAST``
+    away = np.isfinite(product_of) | ~np.isfinite(arrays[0]) | ~np.isfinite(arrays[1])
+    assert away.sum() > 250
+    np.testing.assert_array_equal(found[away], want[away])
