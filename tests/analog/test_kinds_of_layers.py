@@ -397,3 +397,9 @@ def test_a_transformer_has_the_logits_of_the_whole_sequence_token_by_token(confi
     for k in range(8):
         logits, cache = model.extend(fb.asarray(tokens[:, k : k + 1]), cache, k, pads)
         np.testing.assert_allclose(logits.numpy(), whole[:, k], rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolution_names_the_settings_that_are_not_the_usual_ones() -> None:
+    assert analog.Conv2d(1, 2, 3).describe() == "1, 2, (3, 3)"
+    shown = analog.Conv1d(2, 4, 3, stride=2, padding=1, dilation=3, groups=2, bias=False).describe()
+    assert shown == "2, 4, (3,), stride=(2,), padding=1, dilation=(3,), groups=2, bias=False"
