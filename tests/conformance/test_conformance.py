@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+import numpy as np
 import pytest
 from forced import kernels_of_any_size
 
@@ -11,7 +12,7 @@ from firebrick.ops import OPS
 from firebrick.ops.declare import COMPLEX, FLOATS
 from firebrick.testing import DESTINATIONS, EXCLUDED, LAYOUTS, assert_max_traces, cases, check_gradients, conformance, run_case
 from firebrick.testing.cases import samples_of
-from firebrick.testing.gradients import NO_DIFFERENCES, has_gradient
+from firebrick.testing.gradients import GRADIENT_FACTOR, NO_DIFFERENCES, has_gradient, tolerance_of
 from firebrick.testing.repeated import UNALIASED
 
 FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
@@ -242,3 +243,9 @@ def test_operations_that_are_repeated_have_no_destination_and_other_samples_in_b
 
 def test_what_has_no_cases_says_why() -> None:
     assert all(name in OPS and len(reason) > 10 for name, reason in (EXCLUDED | NO_DIFFERENCES | UNALIASED).items())
+
+
+def test_gradients_have_a_multiple_of_the_tolerance_of_their_op() -> None:
+    ones = (np.ones(3, np.float32),)
+    assert tolerance_of(OPS["negative"], ones) == GRADIENT_FACTOR  # of an op without an error
+    assert tolerance_of(OPS["tan"], ones) == GRADIENT_FACTOR * OPS["tan"].tolerance > GRADIENT_FACTOR

@@ -691,3 +691,10 @@ def test_an_impossible_number_of_failures_changes_no_gradient_also_where_the_fir
     for p in (1.0, 0.5):
         slope = fb.grad(lambda p: fb.sum(fb.exp(d.Geometric(p).log_prob(fb.asarray([-1.0, 0.5, 0.0])))))(fb.asarray(p))
         assert slope.item() == 1.0
+
+
+def test_weights_of_one_are_weights_like_others() -> None:
+    probs = fb.asarray([1.0, 1.0, 2.0, 0.0])
+    want = np.log(np.array([0.25, 0.25, 0.5, 0.0]), where=[True, True, True, False], out=np.full(4, -np.inf))
+    np.testing.assert_allclose(fb.distributions.Categorical(probs).logits.numpy(), want, rtol=1e-6)
+    np.testing.assert_allclose(fb.distributions.Multinomial(3, probs).logits.numpy(), want, rtol=1e-6)
