@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gan.png"), help="picture to write (gan.png)")
     parser.add_argument("--short", action="store_true", help="small models for a few epochs")
     args = parser.parse_args()
-    size, width, epochs = (16, 24, 25) if args.short else (32, 64, 150)
+    size, width, epochs = (16, 24, 40) if args.short else (32, 64, 150)
 
     digits = datasets.load("digits", "train")
     images = np.random.default_rng(0).permutation(digits.images)[:, None]

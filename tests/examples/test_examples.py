@@ -100,7 +100,7 @@ def test_samples_of_a_gan_come_nearer_to_the_digits(tmp_path: Path) -> None:
     (first,) = numbers(printed, "energy distance of the samples at first: #")
     (last,) = numbers(printed, "energy distance of the samples at last: #")
     assert abs(same) < 0.05
-    assert last < 0.5 * first  # 0.17 to 0.32 of it, by rounding alone
+    assert last < 0.3 * first
 
 
 @pytest.mark.slow
@@ -124,9 +124,10 @@ def test_patch_tst_forecasts_better_than_the_week_before(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", *(pytest.param(d, marks=pytest.mark.soak) for d in ("numpy", "torch:cpu"))])
+@pytest.mark.parametrize(
+    "device", ["cpu", *(pytest.param(d, marks=pytest.mark.soak) for d in ("numpy", "torch:cpu"))], indirect=True
+)
 def test_a_speed_is_found_from_recorded_waves_on_every_engine(device: str, tmp_path: Path) -> None:
-    pytest.importorskip(device.partition(":")[0] if "torch" in device else "numpy")
     printed = drawn("wave_equation", tmp_path, device)
     assert numbers(printed, "relative difference of the gradient from finite differences: #")[0] < 1e-7
     first, last, _ = numbers(printed, "misfit of the recordings: # at first, # after # rounds")

@@ -39,18 +39,9 @@ class _Convolution(Module):
     ) -> None:  # fmt: skip
         own = generator or (initial_generator().fork() if seed is None else Generator(seed))
         digital = self._digital(
-            in_channels,
-            out_channels,
-            kernel,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            generator=own,
-            dtype=float32,
+            in_channels, out_channels, kernel, stride, padding, dilation, groups, bias, generator=own, dtype=float32,
             device=device,
-        )
+        )  # fmt: skip
         self._take(digital, config or RPUConfig(), own)
         self.bias = digital.bias
 

@@ -5,7 +5,7 @@ PyTorch reads an empty tuple of axes as "all of them", the op table as "none": e
 
 from __future__ import annotations
 
-import math
+from math import prod as product
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ def prod(x: Any, *, axes: Axes, keepdims: bool) -> Any:
     if not axes:
         return x.clone()
     kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.permute(*kept, *axes).reshape([*(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)])
+    rows = x.permute(*kept, *axes).reshape([*(x.shape[i] for i in kept), product(x.shape[i] for i in axes)])
     wide = _ACCUMULATE.get(x.dtype, x.dtype)
     if x.device.type == "mps" and wide in (torch.float64, torch.complex128):
         wide = x.dtype

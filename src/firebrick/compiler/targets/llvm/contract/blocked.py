@@ -251,9 +251,8 @@ class _BlockedGenerator:
         space = e.operand(self.space_slot) if self.workspace else ""
         # The last index is fastest: adjacent work units, which one thread takes in turn, read the same columns of B, or the
         # same rows of A if these are more. Samples of a batch are many rows, so a thread takes neighbouring ones.
-        columns, rows_ = -(-p.n // v.nc), -(-p.m // v.mc)
-        tall = p.m > p.n
-        sizes = [*p.batch, self.splits, *((rows_, columns) if tall else (columns, rows_))]
+        across, down, tall = -(-p.n // v.nc), -(-p.m // v.mc), p.m > p.n
+        sizes = [*p.batch, self.splits, *((down, across) if tall else (across, down))]
         step = {s: x.elements(min(v.kc, p.k) if getattr(v, s) == UNIT else p.k, self.vl) for s, x in self.sides.items()}
         a_bytes = _aligned(v.mc // v.mr * step["a"] * self.size) if v.a == UNIT else 0
         b_bytes = _aligned(step["b"] * self.size) if v.b == UNIT else 0
