@@ -38,7 +38,7 @@ FULL = 1 << 32
 WORD = 32
 """Slots of a word of a train."""
 PARTS = 32
-"""Parts of the words of trains, each of every 32nd word: samples use few of the words that there is room for."""
+"""Parts of the words that samples use, each of neighbouring words; they are few of those that there is room for."""
 AHEAD = 4
 """Words of which inputs are read ahead together."""
 SHORT = 4
